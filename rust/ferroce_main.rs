@@ -90,25 +90,27 @@ impl kernel::InPlaceModule for FerroceModule {
     }
 }
 
-/// The version in `modinfo`, for which `module!` has no key.
-const KEY: &[u8] = b"version=";
+/// What the entry of the version in `modinfo` begins with.
+const VERSION_KEY: &[u8] = b"version=";
 /// Three numbers of up to five digits, two dots, and the end.
-const ROOM: usize = KEY.len() + 3 * 5 + 2 + 1;
+const VERSION_ROOM: usize = VERSION_KEY.len() + 3 * 5 + 2 + 1;
 
+// The version in `modinfo`, for which `module!` has no key.
+//
 // As `module!` has it: later compilers take plain `used` for the linker's, which makes a section of
 // its own, and modpost reads one.
 #[cfg(MODULE)]
 #[link_section = ".modinfo"]
 #[used(compiler)]
-static VERSION: [u8; ROOM] = version(MODULE_VERSION);
+static VERSION: [u8; VERSION_ROOM] = version(MODULE_VERSION);
 
 /// The entry; what is left of its room is zero, which readers of the section skip.
 #[cfg_attr(not(MODULE), expect(dead_code))]
-const fn version(numbers: [u16; 3]) -> [u8; ROOM] {
-    let mut text = [0; ROOM];
+const fn version(numbers: [u16; 3]) -> [u8; VERSION_ROOM] {
+    let mut text = [0; VERSION_ROOM];
     let mut at = 0;
-    while at < KEY.len() {
-        text[at] = KEY[at];
+    while at < VERSION_KEY.len() {
+        text[at] = VERSION_KEY[at];
         at += 1;
     }
     let mut n = 0;

@@ -3,7 +3,7 @@
 //! A gate: a reference count that can be killed, like `percpu_ref`, and then drains; for good, or
 //! until the guarded value was changed.
 //!
-//! `sys::revocable` builds revocable and changeable values on it. The word and the waiting are a
+//! `sys::sync` builds revocable and changeable values on it. The word and the waiting are a
 //! trait, so host tests run its steps in every order that the memory model permits.
 
 /// Set once the gate is killed.

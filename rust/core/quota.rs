@@ -29,7 +29,8 @@ pub enum ObjectKind {
     Mr,
     /// Memory windows.
     Mw,
-    /// Shared receive queues; each has one ring that can be mapped.
+    /// Shared receive queues; each has one ring that can be mapped. The last one:
+    /// [`KINDS`] counts up to it.
     Srq,
 }
 

@@ -3,8 +3,8 @@
 //! The types of QPs: the one table of what each is composed of.
 //!
 //! A QP is what its row says, not a reliable connection with exceptions. To serve another type:
-//! write the requester and responder of its row, as modules beside [`super::rc`], and add them to
-//! the enums of `datapath::protocol`.
+//! give it a variant and a row here, write its requester and responder as modules beside
+//! [`super::rc`], and add them to the enums of `datapath::protocol`.
 
 use super::operation::Operation;
 use crate::core::wire::opcode;
@@ -111,9 +111,9 @@ impl QpType {
         let row = |opcodes, operations, protocol| Service { opcodes, operations, protocol };
         use opcode::OpcodeService::{Rc, Uc, Ud};
         match self {
-            //                         opcodes operations protocol
-            QpType::Rc              => row(Rc, ALL,       Protocol::Reliable),
-            QpType::Uc              => row(Uc, WRITES,    Protocol::Unreliable),
+            //                          opcodes operations protocol
+            QpType::Rc               => row(Rc, ALL,      Protocol::Reliable),
+            QpType::Uc               => row(Uc, WRITES,   Protocol::Unreliable),
             QpType::Ud | QpType::Gsi => row(Ud, SENDS,    Protocol::Datagram),
         }
     }

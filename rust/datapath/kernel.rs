@@ -5,7 +5,7 @@
 //! ULPs use the same rings as processes, in memory that is not mapped, so all later steps are the
 //! same. A ULP posts, polls and arms in any context, also with interrupts disabled, and while it
 //! holds locks that its handlers take. So nothing is sent here: a post writes WQEs into the ring,
-//! under a lock of the ring alone, and a softirq continues ([`super::worker`]). No lock of the data
+//! under a lock of the ring alone, and a softirq continues ([`super::post`]). No lock of the data
 //! path is taken.
 
 use crate::core::uabi::cqe::{

@@ -16,10 +16,10 @@
 //!   deliver                             executes a segment at its QP
 //!   ctx                                 completions, errors, budgets
 //!   directory                           QPs by number, ports by netdev; workqueues
-//!   backlog                             packets that another CPU executes
 //!   qp                                  the state, and both queues under their locks
 //!   queues                              send queue and receive queue, as data
 //!   protocol                            requester and responder of each QP type
+//!   backlog                             packets that another CPU executes
 //!   port                                the device, and its multicast groups
 //!   path                                routes and AHs; packets, their batches and ICRCs
 //!   cq  srq                             completions; SRQs

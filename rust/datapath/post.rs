@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The send queue at work: what makes it look for work, from a doorbell to a timer, is a
-//! [`Kick`]; it fetches what was posted and transmits. And the work items and timers of a QP.
+//! [`Kick`]; it fetches what was posted and transmits. The work items and timers of a QP are here,
+//! too.
 //!
 //! A worker runs one invocation and queues itself again for the next, so that other work on its CPU
-//! runs in between. Its traits are implemented here and not beside the type, because this file
-//! stands above what they call.
+//! runs in between. The traits of work items and timers are implemented here and not beside the
+//! type, because this file stands above what they call.
 
 use crate::core::completion::Status;
 use crate::core::kick::{

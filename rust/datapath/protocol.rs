@@ -236,9 +236,9 @@ pub(super) enum RequesterSlots {
 
 impl RequesterSlots {
     /// May sleep.
-    pub(super) fn new(half: Protocol, capacity: &Capacity) -> Result<Self> {
+    pub(super) fn new(protocol: Protocol, capacity: &Capacity) -> Result<Self> {
         let count = capacity.max_send_wr as usize;
-        Ok(match half {
+        Ok(match protocol {
             Protocol::Reliable => Self::Reliable(slots(count)?),
             Protocol::Unreliable => Self::Unreliable(slots(count)?),
             Protocol::Datagram => Self::Datagram(slots(count)?),
@@ -377,8 +377,8 @@ impl AnyRequester {
 impl AnyResponder {
     /// What makes the responder of a QP in RESET where it stays: it is large. That of RC gets
     /// memory for its resources when it is connected.
-    pub(super) fn maker(half: Protocol) -> fn() -> Self {
-        match half {
+    pub(super) fn maker(protocol: Protocol) -> fn() -> Self {
+        match protocol {
             Protocol::Reliable => || Self::Reliable(ReliableResponder::with_spare(KVVec::new())),
             Protocol::Unreliable => || Self::Unreliable(Default::default()),
             Protocol::Datagram => || Self::Datagram(UdResponder::default()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the events of [`trace`] say of packets, completions and queues. Nothing here runs while
-//! nobody traces.
+//! What the events of [`trace`] say of packets, completions and queues; and, in one table, what a
+//! dropped request is called and counted as. But for that, nothing here runs while nobody traces.
 //!
 //! What callers have in registers is passed by value: a reference would have it in memory, traced
 //! or not.

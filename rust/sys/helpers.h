@@ -35,7 +35,6 @@
 
 struct mm_struct;
 struct nlattr;
-struct sk_buff;
 struct scatterlist;
 struct vm_area_struct;
 
@@ -199,6 +198,7 @@ struct ferroce_rx {
 };
 
 int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx);
+
 /* Contents of the Ethernet header. */
 struct ferroce_link_info {
 	u8 mac[ETH_ALEN];
@@ -210,6 +210,7 @@ struct ferroce_link_info {
 int ferroce_rx_real_ifindex(const struct ferroce_rx *rx);
 bool ferroce_rx_is_own(const struct ferroce_rx *rx);
 void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info);
+
 /* How a packet relates to a port. */
 enum ferroce_arrival {
 	FERROCE_ARRIVED,

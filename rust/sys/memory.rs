@@ -162,8 +162,9 @@ impl Run {
 ///
 /// # Invariants
 ///
-/// The runs are sorted, without gaps from 0 on, and cover `skip + len` bytes. They may be copied
-/// from and to while the value lives, which its owner sees to.
+/// The runs are sorted, without gaps from 0 on, and cover `skip + len` bytes; `rest` is empty if
+/// `first` is [`Run::NONE`]. They may be copied from and to while the value lives, which its owner
+/// sees to.
 pub struct Runs {
     /// The first run, [`Run::NONE`] if there is none. Most regions have only this one, so they need
     /// no vector, and nothing is searched.

@@ -2,7 +2,8 @@
 
 //! The verbs: objects that users create, modify, query and destroy.
 //!
-//! Each file is one kind of object, and implements the trait that `sys::ib` has for it. A call of
+//! A file is one kind of object, with the small ones that go with it (PDs and AHs with the device,
+//! MWs with MRs), and implements the traits that `sys::ib` has for them. A call of
 //! `ibv_create_qp()`, for instance, becomes `create_qp` of ib_core's table, in `sys::ib::qp`, and
 //! that `QpObject::create` in [`qp`]. It checks the user's arguments, allocates, and publishes the
 //! object to the data path, which then runs by itself, when it is complete.

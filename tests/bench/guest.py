@@ -215,6 +215,7 @@ def watched_row(events, where, name):
     """Runs the tool of one row with each driver while the host looks at the processors."""
     row = next(row for row in plan.rows(times=TIMES_WATCHED) if row.name == name)
     with ExitStack() as stack:
+        stack.enter_context(connections())
         ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
         events.put(event="up", release=os.uname().release, cpu=cpu_model())
         for driver in plan.DRIVERS:

@@ -12,7 +12,7 @@
 //! | bound again | at any time | after it was invalidated | the same |
 //! | unbound | by binding 0 bytes | by LOCAL_INV, or the peer's SEND_WITH_INV | the same |
 //!
-//! A copy through a window holds its gate (`sys::revocable`). A change of the window kills the
+//! A copy through a window holds its gate (`sys::sync`). A change of the window kills the
 //! gate and spins until the holders are gone. Each holder is there for one copy of a packet or of a
 //! segment of the local path, waits for nothing, and takes no queue lock. So when a change is
 //! complete, no access by the old key is in progress, and nobody has slept. An access that came

@@ -232,7 +232,7 @@ pub(super) fn group<D: Driver>() -> *const bindings::attribute_group {
 
 /// # Safety
 ///
-/// `device` must be registered, with a driver's part that is an `D::Device`.
+/// `device` must be registered, with a driver's part that is a `D::Device`.
 unsafe fn device<'a, D: Driver>(device: *mut bindings::ib_device) -> Result<&'a D::Device> {
     let device = NonNull::new(device).ok_or(ENODEV)?;
     // SAFETY: By the requirement.

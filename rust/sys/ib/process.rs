@@ -95,7 +95,7 @@ operations! {
 
     /// The last reference to an offer is gone.
     mmap_free(offer: RawArgument<bindings::rdma_user_mmap_entry>) -> Result<Unseen> {
-        // SAFETY: It is the argument of `mmap_free`.
+        // SAFETY: It is the argument of `mmap_free`: the last reference is gone.
         unsafe { Mapping::free(offer.get()) };
         Ok(Unseen)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate of `sys::revocable` with readers of whom one is always inside: who changes what is
+//! The gate of `sys::sync` with readers of whom one is always inside: who changes what is
 //! behind it does not wait for those who come later. A lock that lets them pass waits for ever.
 
 use ferroce_core::gate::{FairLock, Gate, GateWord};

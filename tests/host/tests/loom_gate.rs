@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate of `sys::revocable` and `sys::revocable`: loom runs it in every order that the memory
+//! The gate of `sys::sync`: loom runs it in every order that the memory
 //! model permits.
 
 use ferroce_core::gate::{FairLock, Gate, GateWord};

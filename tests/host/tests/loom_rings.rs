@@ -2,7 +2,7 @@
 
 //! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
 //! completion queue, and the doorbell of a send queue. The code is that of the module and the
-//! provider (`uabi::ring`, `datapath::producer`, `datapath::offload`, the provider's cursor); loom
+//! provider (`core::uabi::ring`, `core::offload`, the provider's cursor); loom
 //! runs it in every order that the memory model permits.
 
 use ferroce_core::offload::stream::Position;
@@ -438,7 +438,7 @@ impl SendQueue {
         self.ring.store_consumer(sender.taken);
     }
 
-    /// Turns of a worker, as `datapath::worker` does them, until it is called no more.
+    /// Turns of a worker, as `datapath::post` does them, until it is called no more.
     fn work(&self) {
         loop {
             let mut sender = self.sender.lock().unwrap();

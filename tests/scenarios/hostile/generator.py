@@ -2,6 +2,7 @@
 """The hands of hostile_packets, which decides what goes by the wire and what must come of it, and knows neither sockets nor
 counters: a line of its output is a frame to be sent, a word for the victim, or one of those here."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -41,9 +42,21 @@ def wire(ends):
         yield made, lambda ip: head + (roce.ETH_IPV6 if ip[0] >> 4 == 6 else roce.ETH_IPV4).to_bytes(2, "big") + ip
 
 
-def hear(link, wanted, what=lambda frame: [frame]):
+def send(link, frame):
+    """Sends a frame, as soon as those before it have left room."""
+    end = time.monotonic() + 20 * PATIENCE
+    while True:
+        try:
+            return link.send(frame)
+        except OSError as full:
+            if not (isinstance(full, TimeoutError) or full.errno == errno.ENOBUFS) or time.monotonic() > end:
+                raise Failed(f"a frame cannot be sent: {full}") from full
+            time.sleep(0.001)
+
+
+def hear(link, wanted, what=lambda frame: [frame], limit=2):
     """What is in the frames that come until none comes for a while; so much is worth waiting for."""
-    heard, end = [], time.monotonic() + 2 * PATIENCE
+    heard, end = [], time.monotonic() + limit * PATIENCE
     while True:
         try:
             heard += what(link.recv(1 << 16))
@@ -99,10 +112,17 @@ class Control:
         control.close()
         self.regions = self.answer()
 
+    def line(self):
+        """The next line."""
+        try:
+            return self.lines.readline().strip()
+        except OSError as e:
+            raise Failed(f"the victim: {e}") from e
+
     def answer(self):
         """The lines of one answer."""
         lines = []
-        while (line := self.lines.readline().strip()) != "done":
+        while (line := self.line()) != "done":
             require(line and not line.startswith("failed"), f"the victim: {line or 'is gone'}")
             lines.append(line)
         return lines
@@ -167,7 +187,7 @@ def run_family(link, judge, control, settings, family):
                 continue
             counted, frame = rest.split()
             judge.expect(*counted.split(",") if counted != "-" else ())
-            link.send(bytes.fromhex(frame))
+            send(link, bytes.fromhex(frame))
             sent += 1
             if sent % BURST == 0:
                 time.sleep(0.002)

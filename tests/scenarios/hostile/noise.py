@@ -10,7 +10,7 @@ from collections import Counter
 from tests.guest import roce
 from tests.guest.scenario import SEED, require
 from tests.guest.umad import CLASS_PORT_INFO, GET, MAD_LEN, PERFORMANCE, PORT_COUNTERS, QP1_QKEY
-from tests.scenarios.hostile.generator import BURST, Judge, hear
+from tests.scenarios.hostile.generator import BURST, Judge, hear, send
 
 UD_SEND, UD_SEND_IMM = 0x64, 0x65
 # Bytes of the extended headers of RC's opcodes, and those that have no payload.
@@ -55,7 +55,7 @@ def flood(link, frame, places, qpn, count, datagrams):
         frames.append((way, frame(noise(draw, way, datagrams, places, qpn))))
     for n in range(count):
         way, made = draw.choice(frames)
-        link.send(made)
+        send(link, made)
         sent[way] += 1
         if n % BURST == 0:
             time.sleep(0.002)
@@ -86,14 +86,14 @@ class Mads:
         """Sends one, which is to be counted so."""
         extension = roce.deth(qkey, SOURCE) + bytes(4 if opcode == UD_SEND_IMM else 0)
         psn = self.draw.randrange(1 << 24)
-        self.link.send(self.frame(roce.packet(self.us, self.victim.ip4, 1, psn, payload, opcode, extension, asks=False)))
+        send(self.link, self.frame(roce.packet(self.us, self.victim.ip4, 1, psn, payload, opcode, extension, asks=False)))
         self.judge.expect(counted)
         self.sent += 1
 
     def answers(self, count):
         """Waits until all is counted; what the victim sends."""
         self.judge.settle()
-        heard = hear(self.link, count, self.judged)
+        heard = hear(self.link, count, self.judged, limit=20)
         require(len(heard) == count, f"{len(heard)} answers, not {count}")
         return heard
 

@@ -22,6 +22,7 @@ import random
 import select
 import socket
 import sys
+import time
 
 import pyverbs.enums as e
 from pyverbs.addr import GID, AHAttr, GlobalRoute
@@ -40,6 +41,11 @@ PLACE, ODD, REGION = 128 * 1024, 1032, 20000
 REMOTE = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
 LOCAL, ALL = e.IBV_ACCESS_LOCAL_WRITE, e.IBV_ACCESS_LOCAL_WRITE | REMOTE
 TYPES = {"uc": e.IBV_QPT_UC, "ud": e.IBV_QPT_UD}
+KINDS = {"rts", "rts-no-receives", "rts-no-rights", "rts-no-reads", "rts-stranger", "rtr", "init", "reset", "err",
+         "rts-shared-receives", "rts-flush", "rts-window", "uc", "uc-no-receives", "uc-no-rights", "uc-init", "uc-err",
+         "ud", "ud-no-receives", "ud-init", "ud-err"}
+# As in tests/guest/scenario.py, which this program does not see.
+PATIENCE = int(os.environ.get("FERROCE_PATIENCE", "4"))
 
 
 class Area:
@@ -190,8 +196,10 @@ class Victim:
 
     def succeeded(self):
         """The next completion is there, and a success."""
-        found = []
+        found, end = [], time.monotonic() + 20 * PATIENCE
         while not found:
+            if time.monotonic() > end:
+                raise RuntimeError("a binding does not complete")
             found = self.cq.poll(1)[1]
         if found[0].status != e.IBV_WC_SUCCESS:
             raise RuntimeError(f"a binding: status {found[0].status}")
@@ -231,6 +239,8 @@ class Victim:
 
     def make(self, count, kind):
         """Queue pairs of a kind in place of those there were."""
+        if kind not in KINDS:
+            raise ValueError(f"no kind {kind}")
         count = int(count)
         self.round += 1
         # Those of one type and with nothing of their own are used again.
@@ -285,6 +295,8 @@ class Victim:
 
     def allow(self, name, offset, length):
         """Lets bytes of a region change."""
+        if not 0 <= int(offset) <= int(offset) + int(length) <= REGION:
+            raise ValueError(f"bytes outside of {name}")
         begin = AREAS[name].at + int(offset)
         self.memory.may_change.append((begin, begin + int(length)))
         return ()

@@ -2,13 +2,13 @@
 """CPUs that go offline and come back while messages are on their way."""
 
 import glob
+import json
 import random
-import subprocess
 from contextlib import ExitStack, contextmanager
 
 from tests.guest.fabric import both_ends, counters, setting, wait_until
 from tests.guest.programs import listens, spawn
-from tests.guest.scenario import Skipped, add, require, seeded, shortened, SEED
+from tests.guest.scenario import SEED, Failed, Skipped, add, command, require, seeded, shortened
 
 PORT = 18515
 # How often each CPU goes and comes back, and the packets that must move each time.
@@ -27,8 +27,8 @@ PLACES = (("loop-local", "loop", True), ("veth", "pair", None))
 
 
 def others():
-    """The files that take CPUs offline; the first CPU has none."""
-    return sorted(glob.glob("/sys/devices/system/cpu/cpu*/online"))
+    """The files that take CPUs offline, but for the first CPU."""
+    return sorted(glob.glob("/sys/devices/system/cpu/cpu[1-9]*/online"))
 
 
 @contextmanager
@@ -53,22 +53,29 @@ def endless(argv, ends):
                 process.wait()
 
 
-def moved(ends):
-    """What both devices have moved, by the wire or within."""
-    found = [counters(end.dev) for end in ends]
-    return min(sum(one.get(name, 0) for name in ("rcvd_pkts", "local_segments")) for one in found)
+def moved(sides):
+    """What each queue pair of both programs sends and expects next, by device and number."""
+    pids = {process.pid for process, _ in sides}
+    shown = json.loads(command(["rdma", "-j", "resource", "show", "qp"]).stdout or "[]")
+    return {(qp["ifname"], qp["lqpn"]): (qp.get("sq-psn"), qp.get("rq-psn")) for qp in shown if qp.get("pid") in pids}
 
 
 def goes_on(what, ends, sides):
-    """More packets move in both directions, and both programs run."""
-    def alive():
+    """Each queue pair moves on, more packets arrive, and both programs run."""
+    def packets():
+        return sum(counters(end.dev).get(name, 0) for end in ends for name in ("rcvd_pkts", "local_segments"))
+
+    def have_moved():
         for process, out in sides:
             if process.poll() is not None:
                 out.seek(0)
-                require(False, f"{what}: a program ended with {process.returncode}: {out.read()[-300:]}")
+                raise Failed(f"{what}: a program ended with {process.returncode}: {out.read()[-300:]}")
+        now = moved(sides)
+        return packets() >= then + STEP and all(now.get(qp) != before for qp, before in since.items())
 
-    then = moved(ends)
-    wait_until(f"{what}: messages arrive", lambda: alive() or moved(ends) >= then + STEP, 30)
+    then, since = packets(), moved(sides)
+    require(since, f"{what}: no queue pair is shown")
+    wait_until(f"{what}: each queue pair moves on", have_moved, 30)
 
 
 def hotplug(where, local):

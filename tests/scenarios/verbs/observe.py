@@ -40,8 +40,14 @@ class Observed(Talker):
 
     def __init__(self, end):
         super().__init__(end, "observed")
-        self.a, self.b, self.beside_a, self.beside_b = map(int, (self.line() or "").split())
-        self.wait()
+        try:
+            said = self.line()
+            require(said, "the program has ended")
+            self.a, self.b, self.beside_a, self.beside_b = map(int, said.split())
+            self.wait()
+        except BaseException:
+            self.__exit__()
+            raise
 
     def wait(self):
         """Until it has done what it was asked."""

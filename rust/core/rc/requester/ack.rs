@@ -329,6 +329,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             self.count_duplicate();
             return;
         }
+        // Without memory for holes all is sent again, as with a peer that keeps nothing.
         if !self.recovery.holes.provide() {
             self.on_sequence_nak(sequence, now, sink);
             return;

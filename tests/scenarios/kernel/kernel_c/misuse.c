@@ -113,6 +113,7 @@ static const struct registering {
 static int register_wrong(struct test *t)
 {
 	const struct registering *r = registerings;
+	int rows = 0;
 	struct scene s, other;
 	struct ib_reg_wr wr;
 	struct end *e;
@@ -136,8 +137,9 @@ static int register_wrong(struct test *t)
 		e = r->elsewhere ? s.a : s.b;
 		if (ends(e, r->name, act(e, &wr.wr), IB_WC_MW_BIND_ERR))
 			return -EIO;
+		rows++;
 	}
-	return 0;
+	return rows ? 0 : fail(t, "no row has its name");
 }
 
 /* Only RC has it. With the others the sending half alone has ended. */
@@ -258,6 +260,7 @@ static int refused(struct test *t)
 {
 	const struct refusal *r = refusals;
 	struct scene s;
+	int rows = 0;
 
 	for (; r < refusals + ARRAY_SIZE(refusals); r++) {
 		struct ib_atomic_wr add;
@@ -278,7 +281,10 @@ static int refused(struct test *t)
 			return -EIO;
 		if (memchr_inv(s.near->mem, 1, SIZE))
 			return fail(t, "%s: it has brought something", r->name);
+		rows++;
 	}
+	if (!rows)
+		return fail(t, "no row has its name");
 	/* From the first byte to the last is no fault. */
 	return arrange(t, &s, ALL_RIGHTS) ?: is_unharmed(&s, s.r->mr->rkey);
 }

@@ -187,7 +187,7 @@ static void done(struct pair *p, int n)
 
 /*
  * Moderation loses no event and makes none up: one comes for each arming, after enough completions or after the time, and
- * none without. What is held back, and for how long, the tests of moderation.rs show, whose clock stands still.
+ * none without. What is held back, and for how long, the tests of cq_producer.rs show, whose clock stands still.
  */
 static void moderation(void)
 {

@@ -324,6 +324,7 @@ static void rules_of_datagrams(struct ibv_srq *srq, struct ibv_mr *of_srq)
 		CHECK(wc.wr_id == 30u + i && wc.qp_num == to->qp_num, "another completion");
 		CHECK(wc.status == (i ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS), "memory of the domain of the queue%s: %s",
 		      i ? " pair" : "", ibv_wc_status_str(wc.status));
+		CHECK(i || wc.byte_len == GRH + 100, "%u bytes", wc.byte_len);
 		wc = next_completion(a->cq, "its request");
 		CHECK(wc.wr_id == 1 && wc.status == IBV_WC_SUCCESS, "its request: %s", ibv_wc_status_str(wc.status));
 	}

@@ -435,6 +435,4 @@ impl<A: Spare> LossRecovery<A> {
     pub(super) const fn probes_oldest(&self) -> bool {
         self.repeated_at.is_some() || !self.holes.is_empty()
     }
-
-    // READ responses that are placed behind a missing one.
 }
