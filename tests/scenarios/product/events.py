@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path
+from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.peer import exchange
 from tests.guest.programs import program
@@ -264,9 +264,14 @@ def drops(report):
             follows = b"Payload!" * 2
             for packet in (bth(0x04, 0x123456, 7) + follows, bth(0xff, 0x654321, 8) + follows, b"short", bth(0x0c, 0x123457, 9) + follows):
                 deliver(ends, packet)
-            events, counted = stop(), grown(before, ends[1].dev)
-        seen = Counter(event.field["reason"] for event in named(events, "drop"))
-        wanted = {name: value for name, value in counted.items() if name.startswith("drop_") and value}
+            events = stop()
+
+        def counted():
+            return {name: n for name, n in grown(before, ends[1].dev).items() if name.startswith("drop_") and n}
+
+        # ib_core shows values that are up to 10 ms old.
+        wait_until("all are counted", lambda: sum(counted().values()) >= 4)
+        seen, wanted = Counter(event.field["reason"] for event in named(events, "drop")), counted()
         require(seen == wanted and sum(seen.values()) == 4, f"events of drops {dict(seen)}, counted {wanted}")
         (gone,) = [event for event in named(events, "drop") if event.field["dqpn"] == "0x123456"]
         require(gone.field["psn"] == "7" and gone.field["head"] == bth(0x04, 0x123456, 7).hex() and gone.field["opcode"] == "RC_SEND_ONLY"
