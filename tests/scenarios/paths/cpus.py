@@ -65,16 +65,22 @@ def goes_on(what, ends, sides):
     def packets():
         return sum(counters(end.dev).get(name, 0) for end in ends for name in ("rcvd_pkts", "local_segments"))
 
-    def have_moved():
+    def arrived():
         for process, out in sides:
             if process.poll() is not None:
                 out.seek(0)
                 raise Failed(f"{what}: a program ended with {process.returncode}: {out.read()[-300:]}")
-        now = moved(sides)
-        return packets() >= then + STEP and all(now.get(qp) != before for qp, before in since.items())
+        return packets() >= then + STEP
 
-    then, since = packets(), moved(sides)
-    require(since, f"{what}: no queue pair is shown")
+    def have_moved():
+        now = moved(sides)
+        return arrived() and all(now.get(qp) != before for qp, before in since.items())
+
+    then = packets()
+    # In the beginning there are no queue pairs yet.
+    wait_until(f"{what}: packets arrive", arrived, 30)
+    since = moved(sides)
+    require(len(since) >= 2, f"{what}: {len(since)} queue pairs are shown")
     wait_until(f"{what}: each queue pair moves on", have_moved, 30)
 
 
