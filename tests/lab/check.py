@@ -39,6 +39,7 @@ LONG = (
       for name in ("short-queue", "queue-of-one")),
     *((f"once.{name}.loop-local", f"the local path sends no packets: once.{name}.veth does")
       for name in ("streams", "few-receives")),
+    ("cpus.hotplug.loop-local", "cpus.hotplug.veth has the same workers and timers, and batches for other CPUs besides"),
     ("pingpong.loop-wire", "pingpong.veth-* send packets, too, and to another device"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
     ("eight-processors.*", "eight emulated processors share those of the host"),

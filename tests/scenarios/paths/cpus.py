@@ -12,7 +12,7 @@ from tests.guest.scenario import SEED, Failed, Skipped, add, command, require, s
 
 PORT = 18515
 # How often each CPU goes and comes back, and the packets that must move each time.
-TIMES, STEP = shortened(6, 2), 100
+TIMES, STEP = shortened(3, 2), 100
 # Conversations that do not end by themselves: checked data in batches that another CPU executes, processes that sleep,
 # many queue pairs of a process that polls, and READs.
 PINGPONG = ("ibv_rc_pingpong", "-p", str(PORT), "-n", "100000000")
