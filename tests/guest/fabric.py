@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from tests.guest import flavour, netlink
@@ -59,6 +59,16 @@ def setting(path, value):
         yield
     finally:
         write(before)
+
+
+@contextmanager
+def unsteered(ends):
+    """What is sent between these is executed on the same CPU, so its waiter cannot be waiting for another virtual CPU,
+    which the host may have stopped for as long as it likes: then a packet that is sent again is a fault of the driver's."""
+    with ExitStack() as done:
+        for dev in {end.dev for end in ends}:
+            done.enter_context(setting(f"{IB}/{dev}/steering", "0"))
+        yield
 
 
 def gid_of(address):

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 
 from tests.guest import flavour
-from tests.guest.fabric import IB, both_ends, counters, setting, tx_dropped
+from tests.guest.fabric import both_ends, counters, setting, tx_dropped, unsteered
 from tests.guest.programs import busy
 from tests.guest.scenario import Skipped, add, require, scenario, shortened
 from tests.scenarios.messages.perftest import PORT, converse
@@ -39,15 +39,12 @@ def lossless(where, local, steering=True):
     """Two ends, and nothing is lost between them: a CPU queues 1000 packets at most of those that a
     veth hands to the other end, and 16 queue pairs with READs of 64 KiB have more on their way.
 
-    Without `steering` what is sent is executed on the same CPU, so its waiter cannot be
-    waiting for another virtual CPU, which the host may have stopped for as long as it likes: then a
-    tail probe is a fault of the driver's."""
+    Without `steering` a tail probe is a fault of the driver's: see `unsteered`."""
     with ExitStack() as done:
         done.enter_context(setting("/proc/sys/net/core/netdev_max_backlog", "100000"))
         ends = done.enter_context(both_ends(where, local))
         if flavour.current().is_ferroce and not steering:
-            for dev in {end.dev for end in ends}:
-                done.enter_context(setting(f"{IB}/{dev}/steering", "0"))
+            done.enter_context(unsteered(ends))
         yield ends
 
 

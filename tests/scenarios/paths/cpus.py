@@ -7,7 +7,7 @@ import random
 from contextlib import ExitStack, contextmanager
 
 from tests.guest.fabric import both_ends, counters, setting, wait_until
-from tests.guest.programs import listens, spawn
+from tests.guest.programs import Output, listens, spawn
 from tests.guest.scenario import SEED, Failed, Skipped, add, command, require, seeded, shortened
 
 PORT = 18515
@@ -36,8 +36,9 @@ def endless(argv, ends):
     """A conversation; yields its two processes."""
     def side(end, *more):
         device = ["-g"] if "pingpong" in argv[0] else ["-x"]
-        out = done.enter_context(open(f"/tmp/cpus-{len(sides)}", "w+b"))
-        sides.append((spawn([*argv, "-d", end.dev, *device, end.gid(), *more], end.netns, out), out))
+        out = Output()
+        done.callback(out.close)
+        sides.append((spawn([*argv, "-d", end.dev, *device, end.gid(), *more], end.netns, out.out, out.err), out))
         return sides[-1][0]
 
     sides = []
@@ -68,8 +69,7 @@ def goes_on(what, ends, sides):
     def arrived():
         for process, out in sides:
             if process.poll() is not None:
-                out.seek(0)
-                raise Failed(f"{what}: a program ended with {process.returncode}: {out.read()[-300:]}")
+                raise Failed(f"{what}: a program ended with {process.returncode}: {out.text()[-300:]}")
         return packets() >= then + STEP
 
     def have_moved():

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    IB, WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, setting, show_packets, tagged, tx_packets,
-    set_local_path, wait_active, wait_until)
+    WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
+    set_local_path, unsteered, wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.losses.fault import controlled
@@ -70,9 +70,7 @@ def steering(report):
         batches, *disorder = steered(ends)
         report.note(f"{batches} batches")
         require(batches and not any(disorder), f"{batches} batches were steered, {disorder} packets out of order")
-        with ExitStack() as off:
-            for end in ends:
-                off.enter_context(setting(f"{IB}/{end.dev}/steering", "0"))
+        with unsteered(ends):
             batches, _, _ = steered(ends)
         require(not batches, f"{batches} batches were steered with steering off")
         os.sched_setaffinity(0, {min(cpus)})
