@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tests.guest.scenario import load_all
@@ -20,8 +21,9 @@ LIST = config.CHECKOUT / "tests" / "planted.toml"
 # Copies of the tree, one for each of those that are tried beside each other: a build has work for one processor mostly.
 PLACE = config.BUILD / "planted"
 AT_ONCE = 2
-# A fault may make each test wait for what does not come.
+# A fault may make each test wait for what does not come. The fast guest needs no patience: see PATIENCE of the scenarios.
 LIMIT = 20 * 60
+PATIENCE = {"FERROCE_PATIENCE": "1"}
 
 
 @dataclass(frozen=True)
@@ -82,32 +84,42 @@ class Trial:
         path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
         self.out = tempfile.TemporaryFile("w+")
         self.proc = subprocess.Popen(
-            [sys.executable, "-m", "tests.lab", "check", "--only", ",".join(names),
+            [sys.executable, "-u", "-m", "tests.lab", "check", "--only", ",".join(names),
              *(["--guest", tier] if tier == FAST else [])], cwd=place, stdin=subprocess.DEVNULL,
-            stdout=self.out, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+            stdout=self.out, stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | (PATIENCE if tier == FAST else {}))
+
+    def output(self):
+        """What it has printed so far."""
+        return os.pread(self.out.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def is_over(self):
-        """Whether it has come to its end, or to its limit."""
-        return self.proc.poll() is not None or time.monotonic() > self.began + LIMIT
+        """Whether a test has failed, or it has come to its end or to its limit."""
+        return self.proc.poll() is not None or bool(failures(self.output())) or time.monotonic() > self.began + LIMIT
 
     def end(self):
-        """Ends it, and waits for its guests; the tree is as it was. Returns what it has printed, if it came to its end."""
+        """Ends it, and waits for its guests; the tree is as it was. Returns the tests that have noticed the fault."""
         late = self.proc.poll() is None
-        end_in_good_order(self.proc)
-        shutil.copyfile(config.CHECKOUT / self.fault.file, self.place / self.fault.file)
-        with self.out:
-            self.out.seek(0)
-            return None if late else self.out.read()
+        try:
+            return noticed(self.fault, self.output(), late)
+        finally:
+            end_in_good_order(self.proc)
+            shutil.copyfile(config.CHECKOUT / self.fault.file, self.place / self.fault.file)
+            self.out.close()
 
 
-def noticed(fault, output):
-    """Which tests notice it; an empty list when none does. A tree that cannot be built shows nothing, nor does a guest
-    that does not boot."""
-    if output is None:
-        raise say.LabError(f"planted fault {fault.name} cannot be judged: its tests did not end in {LIMIT} s")
-    if re.search("building the module failed|could not compile|the guest did not boot", output) or " passed, " not in output:
-        raise say.LabError(f"planted fault {fault.name} cannot be judged:\n{output[-3000:]}")
-    return failures(output)
+def noticed(fault, output, late):
+    """Which tests notice it, the first of them where the rest has not run; an empty list when none does. A tree that
+    cannot be built shows nothing, nor does a guest that does not boot."""
+    who = failures(output)
+    cannot = f"planted fault {fault.name} cannot be judged"
+    if re.search("building the module failed|could not compile|the guest did not boot", output):
+        raise say.LabError(f"{cannot}:\n{output[-3000:]}")
+    if late and not who:
+        raise say.LabError(f"{cannot}: its tests did not end in {LIMIT} s")
+    if not late and " passed, " not in output:
+        raise say.LabError(f"{cannot}:\n{output[-3000:]}")
+    return who
 
 
 def trials(chosen):
@@ -124,14 +136,14 @@ def trials(chosen):
             for one in [one for one in running if one[0].is_over()]:
                 running.remove(one)
                 trial, left, took = one
-                output, who = trial.end(), []
-                free.append(trial.place)
+                who = []
                 try:
-                    who = noticed(trial.fault, output)
+                    who = trial.end()
                 except say.LabError as e:
                     # The others are still worth their time.
                     say.line(str(e))
                     left = []
+                free.append(trial.place)
                 took += time.monotonic() - trial.began
                 if not who and left:
                     waiting.insert(0, (trial.fault, left, took))
@@ -139,7 +151,8 @@ def trials(chosen):
                     yield trial.fault, trial.tier, who, took
     finally:
         for trial, _left, _took in running:
-            trial.end()
+            with suppress(say.LabError):
+                trial.end()
 
 
 def run(only):

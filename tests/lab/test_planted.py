@@ -72,6 +72,15 @@ class Faults(unittest.TestCase):
         fault = planted.Fault("x", "", "f", "a", "b", "c.d")
         text = "failed            c.d: the guest did not boot\n\n0 passed, 1 failed, 0 skipped\n"
         with self.assertRaises(planted.say.LabError):
-            planted.noticed(fault, text)
-        self.assertEqual(planted.noticed(fault, "passed     1.0 s  c.d\n\n1 passed, 0 failed, 0 skipped\n"), [])
-        self.assertEqual(planted.noticed(fault, text.replace("       c.d: the guest did not boot", "1.0 s  c.d: why")), ["c.d"])
+            planted.noticed(fault, text, late=False)
+        text = "passed     1.0 s  c.d\n\n1 passed, 0 failed, 0 skipped\n"
+        self.assertEqual(planted.noticed(fault, text, late=False), [])
+        text = "failed     1.0 s  c.d: why\n"
+        self.assertEqual(planted.noticed(fault, text + "\n0 passed, 1 failed, 0 skipped\n", late=False), ["c.d"])
+
+    def test_the_first_that_fails_is_enough_and_none_in_time_is_none(self):
+        fault = planted.Fault("x", "", "f", "a", "b", "c.d")
+        self.assertEqual(planted.noticed(fault, "failed     1.0 s  c.d: why\n", late=True), ["c.d"])
+        for text in ("passed     1.0 s  c.d\n", "failed            c.d: the guest did not boot\n"):
+            with self.assertRaises(planted.say.LabError):
+                planted.noticed(fault, text, late=True)
