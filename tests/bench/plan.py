@@ -112,13 +112,14 @@ def plain():
     for place in PLACES:
         for tool in ("ib_send_lat", "ib_write_lat", "ib_read_lat"):
             found.append(Row(place, "latency", tool, 64, 4000, quick="send" in tool))
+        # A stream has found who sends for it after some ten milliseconds, which are not its rate.
         for tool in ("ib_send_bw", "ib_write_bw"):
-            found.append(Row(place, "rate", tool, 64, 10000))
-            found.append(Row(place, "rate", tool, 64, 800, qps=16, quick="write" in tool))
+            found.append(Row(place, "rate", tool, 64, 40000))
+            found.append(Row(place, "rate", tool, 64, 4000, qps=16, quick="write" in tool))
         # Without packets the same bytes take a fraction of the time, which must not become too
         # short to measure.
         for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
-            found.append(Row(place, "bandwidth", tool, 64 << 10, 960 if place == "local" else 480, quick="send" in tool))
+            found.append(Row(place, "bandwidth", tool, 64 << 10, 4000 if place == "local" else 1000, quick="send" in tool))
     found.append(Row("veth", "bandwidth", "ib_send_bw", 4096, 4000))
     found.append(Row("veth", "connections", "cmtime", 0, CONNECTIONS, quick=False))
     return found
@@ -136,17 +137,17 @@ def pinned():
     found = []
     for place in PLACES:
         found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False))
-        found.append(Row(place, "rate", "ib_write_bw", 64, 10000, "pinned"))
-        found.append(Row(place, "rate", "ib_write_bw", 64, 800, "pinned", qps=16, quick=False))
+        found.append(Row(place, "rate", "ib_write_bw", 64, 40000, "pinned"))
+        found.append(Row(place, "rate", "ib_write_bw", 64, 4000, "pinned", qps=16, quick=False))
         found.append(Row(place, "rate", "ib_send_bw", 4096, 100, "pinned", qps=16, receives=4))
         for tool in ("ib_write_bw", "ib_read_bw"):
-            found.append(Row(place, "bandwidth", tool, 1 << 20, 80 if place == "local" else 40, "pinned", quick=False))
+            found.append(Row(place, "bandwidth", tool, 1 << 20, 200 if place == "local" else 100, "pinned", quick=False))
         # A stream of an unreliable type has no end where something is lost, a ping-pong loses
         # nothing.
         found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False, options=("-c", "UD")))
         found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, "pinned", quick=False, options=("-A", "FETCH_AND_ADD")))
-    found.append(Row("veth", "rate", "ib_send_bw", 64, 800, "pinned", qps=16, quick=False, options=("--use-srq",)))
-    found.append(Row("veth", "bandwidth", "ib_write_bw", 1 << 20, 24, "pinned", mtu=1024, quick=False))
+    found.append(Row("veth", "rate", "ib_send_bw", 64, 2000, "pinned", qps=16, quick=False, options=("--use-srq",)))
+    found.append(Row("veth", "bandwidth", "ib_write_bw", 1 << 20, 50, "pinned", mtu=1024, quick=False))
     return found
 
 

@@ -222,8 +222,8 @@ class Sampler:
         if name == SPINS:
             words = re.findall(r"0x([0-9a-f]{16})", ask(f"x /{WORDS}gx 0x{stack}"))
             below = (self.names.name(int(word, 16)) for word in words)
-            wants = next((name for name, module in below if module in DRIVER_MODULES), "")
-            return f"{name} < {wants}", module
+            wants = [name for name, module in below if module in DRIVER_MODULES]
+            return " < ".join([name, *wants[:1]]), module
         return name, module
 
 

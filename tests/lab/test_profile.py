@@ -116,3 +116,8 @@ class Samples(unittest.TestCase):
         said = " ".join(out.getvalue().split())
         self.assertIn("waiting for a lock 100.0 0.0", said)
         self.assertIn("halted 0.0 100.0", said)
+
+    def test_who_waits_for_a_lock_may_be_unknown(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            profile.show_samples("a row", {"ferroce": {"0": {(profile.SPINS, ""): 100}}})
+        self.assertIn(f"{profile.SPINS} 100.0", " ".join(out.getvalue().split()))
