@@ -21,9 +21,9 @@ LIST = config.CHECKOUT / "tests" / "planted.toml"
 # Copies of the tree, one for each of those that are tried beside each other: a build has work for one processor mostly.
 PLACE = config.BUILD / "planted"
 AT_ONCE = 2
-# A fault may make each test wait for what does not come. The fast guest needs no patience: see PATIENCE of the scenarios.
+# A fault may make each test wait for what does not come. The fast guest needs less patience: see PATIENCE of the scenarios.
 LIMIT = 20 * 60
-PATIENCE = {"FERROCE_PATIENCE": "1"}
+PATIENCE = {"FERROCE_PATIENCE": "2"}
 
 
 @dataclass(frozen=True)
