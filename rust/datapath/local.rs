@@ -83,7 +83,7 @@ pub(super) fn exchange(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ct
     };
     let sender = Sender { qp, wqes, ctx };
     let Some(peer) = sender.ctx.directory.get(there.number, sender.ctx.rcu) else {
-        return lose(requester, sender);
+        return lose(requester, sender, there.number, Counter::DropUnknownQp);
     };
     let mut recv = peer.recv.lock();
     let connected = recv
@@ -94,9 +94,7 @@ pub(super) fn exchange(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ct
     let reachable = connected && Arc::ptr_eq(&peer.port, &qp.port);
     if !reachable || !peer.serves() || peer.opcodes != qp.opcodes {
         drop(recv);
-        trace::drop(move || traced::lost(there.number, None, Counter::DropState));
-        sender.ctx.counters(&qp).inc(Counter::DropState);
-        return lose(requester, sender);
+        return lose(requester, sender, there.number, Counter::DropState);
     }
     let recv = &mut *recv;
     let more = match requester {
@@ -253,10 +251,16 @@ impl<'q, 't, 'a> Transmit<UnreliableRequester> for Local<'q, '_, 't, 'a> {
     }
 }
 
-/// The peer is unreachable: segments are lost, as on any network. On a reliable service the
-/// retransmission timer decides what comes next.
-fn lose(requester: &mut AnyRequester, sender: Sender<'_, '_, '_>) -> bool {
-    let mut tx = Unreachable { sender };
+/// The QP `to` takes nothing: segments are lost for the `reason`, as on any network. On a reliable
+/// service the retransmission timer decides what comes next.
+#[cold]
+fn lose(
+    requester: &mut AnyRequester,
+    sender: Sender<'_, '_, '_>,
+    to: u32,
+    reason: Counter,
+) -> bool {
+    let mut tx = Unreachable { sender, to, reason };
     match requester {
         AnyRequester::Reliable(requester) => send::send(requester, &mut tx, SEGMENTS_PER_RUN),
         AnyRequester::Unreliable(requester) => send::send(requester, &mut tx, SEGMENTS_PER_RUN),
@@ -267,6 +271,8 @@ fn lose(requester: &mut AnyRequester, sender: Sender<'_, '_, '_>) -> bool {
 /// No peer.
 struct Unreachable<'q, 't, 'a> {
     sender: Sender<'q, 't, 'a>,
+    to: u32,
+    reason: Counter,
 }
 
 impl<'q, 't, 'a, S> Transmit<S> for Unreachable<'q, 't, 'a> {
@@ -281,7 +287,11 @@ impl<'q, 't, 'a, S> Transmit<S> for Unreachable<'q, 't, 'a> {
         SPAN
     }
 
-    fn send(&mut self, _: &RequestSegment) -> Result<(), SendError> {
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        let (to, psn, opcode, reason) = (self.to, segment.psn, segment.opcode, self.reason);
+        trace::drop(move || traced::lost(to, psn, opcode, reason));
+        let Sender { qp, ctx, .. } = &self.sender;
+        ctx.counters(qp).inc(reason);
         Ok(())
     }
 }

@@ -97,14 +97,13 @@ pub(super) fn dropped(packet: Option<&RxPacket<'_>>, reason: Counter) -> trace::
     }
 }
 
-/// A segment of the local path that was dropped; or none at all, for nobody is there.
+/// A segment of the local path that was dropped.
 #[cold]
-pub(super) fn lost(dqpn: u32, segment: Option<(Psn, Opcode)>, reason: Counter) -> trace::Packet {
+pub(super) fn lost(dqpn: u32, psn: Psn, opcode: Opcode, reason: Counter) -> trace::Packet {
     trace::Packet {
         dqpn,
-        psn: segment.map_or(0, |(psn, _)| psn.get()),
-        // No opcode has it.
-        opcode: segment.map_or(u8::MAX, |(_, opcode)| opcode.as_u8()),
+        psn: psn.get(),
+        opcode: opcode.as_u8(),
         reason: reason as u32,
         ..with_aeth(None)
     }

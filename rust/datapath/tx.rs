@@ -543,7 +543,7 @@ impl Datagram<'_, '_> {
         };
         if let Err(reason) = lost {
             let (to, psn, opcode) = (self.to, segment.psn, segment.opcode);
-            trace::drop(move || traced::lost(to, Some((psn, opcode)), reason));
+            trace::drop(move || traced::lost(to, psn, opcode, reason));
             ctx.counters(&qp).inc(reason);
         }
         Ok(())

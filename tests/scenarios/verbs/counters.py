@@ -268,7 +268,9 @@ def within():
         names = {"local_segments", "local_bytes"}
         before = counters(end.dev)
         moved = {name for name, n in before.items() if n}
-        require(names <= moved and not moved & (SENT | RECEIVED), f"{moved} moved by the local path")
+        # Nothing is dropped either: one queue pair is in RTS before the other one is in RTR, and has nothing to send.
+        strange = {name for name in moved if name in SENT | RECEIVED or name.startswith("drop_")}
+        require(names <= moved and not strange, f"{moved} moved by the local path")
         set_local_path(end.dev, False)
         next(case for case in cases("verbs") if case.name == "change-timeout").run(end)
         moved = {name for name, n in counters(end.dev).items() if n != before[name]}
