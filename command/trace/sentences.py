@@ -49,8 +49,6 @@ SENTENCES = {
     "none_executed": ("Its packets came, and {peer} has executed none ({told}): its rq_psn is not our sq_psn, or one end alone was "
                       "connected anew",
                       "请求包到了，但 {peer} 一个也没有执行（{told}）：其 rq_psn 与本端的 sq_psn 不同，或只有一端重新建立了连接"),
-    "nothing_left": ("Nothing of it has left: it is for this very device, and there is no such queue pair",
-                     "什么都没有发出：目标就是这个设备本身，而那里没有这个 QP"),
     "not_here": ("{peer} is not on this machine, or nothing has reached it: record there as well. `ferroce try PEER` says whether "
                  "a leg is missing",
                  "{peer} 不在本机，或者什么都没有到达它：请在那台机器上也录一份。`ferroce try PEER` 可查出哪一段不通"),

@@ -69,10 +69,6 @@ class Story:
         """What became of requests at their responder."""
         return Counter(event["outcome"] for event in self.events.named("request", qpn=qpn) if since <= event.at <= until)
 
-    def has_left(self, done: Event) -> bool:
-        """Whether anything of the queue pair has left, or was handed over, since a request of it was taken."""
-        return any(self.begun(done) <= event.at <= done.at for event in self.events.named("tx", "handed", "unsent", qpn=done.qpn))
-
     def is_here(self, qpn: str) -> bool:
         """Whether a queue pair is on this machine, as far as was recorded."""
         return qpn in self.types or any(event.qpn == qpn for event in self.events.named("rx", "request", "qp_state"))
@@ -166,7 +162,7 @@ def where_lost(story: Story, done: Event, begun: float) -> str:
         return story.say("none_executed", peer=peer, told=told)
     if story.is_here(qpn):
         return story.say("lost_on_the_way", peer=peer)
-    return story.say("not_here" if not begun or story.has_left(done) else "nothing_left", peer=peer)
+    return story.say("not_here", peer=peer)
 
 
 def no_right(story: Story, done: Event) -> str:

@@ -123,7 +123,8 @@ class Failures(unittest.TestCase):
     def test_no_answer_from_memory(self):
         """On the local path nothing is handed over to a queue pair that takes nothing."""
         lines = [taken(0.5), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR")]
-        self.assertIn("Nothing of it has left: it is for this very device", self.only(*lines))
+        gone = [line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_unknown_qp")] * 2
+        self.assertIn("2 by drop_unknown_qp: there is no such queue pair", self.only(*lines, *gone))
         state = line(0.1, "qp_state", qpn=B, **{"from": "RTS"}, to="ERR", why="USER")
         dropped = [line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_state")] * 2
         self.assertIn("2 by drop_state: the queue pair is in a state that takes no packets. QP 0x22 is in ERR since", self.only(state, *lines, *dropped))

@@ -73,8 +73,8 @@ REASONS = (
     ("RETRY_EXC_ERR", "gone|nobody", "drop_unknown_qp: there is no such queue pair"),
     ("RNR_RETRY_EXC_ERR", "", r"had no receive \d+ times?\. Post receives"),
 )
-# From memory to memory there are no headers, and so no R_Key; and what is for nobody is never handed over.
-LOCALLY = {"REM_ACCESS_ERR": "has refused it: the R_Key is not that of a region", "gone|nobody": "Nothing of it has left: .* no such queue pair"}
+# From memory to memory there are no headers, and so no R_Key.
+LOCALLY = {"REM_ACCESS_ERR": "has refused it: the R_Key is not that of a region"}
 # What else such a status brings: the receive that it took, requests that were flushed, and a peer that refuses.
 RECEIVES = {"REM_OP_ERR": r"(LOC_PROT_ERR: .* of the receive names|LOC_QP_OP_ERR: the receive is malformed)",
             "REM_INV_REQ_ERR": "LOC_LEN_ERR: the peer's message is longer", "REM_ACCESS_ERR": "LOC_ACCESS_ERR: a WRITE with immediate"}
@@ -87,7 +87,7 @@ def wanted(status, text, local):
     """What is to be said of a cause."""
     for of, pattern, words in REASONS:
         if of == status and re.search(pattern, text):
-            return local and (LOCALLY.get(status) or LOCALLY.get(pattern)) or words
+            return local and LOCALLY.get(status) or words
     return None
 
 
