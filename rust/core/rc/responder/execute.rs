@@ -282,11 +282,8 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
             if !request.keeps || !self.resources.repeat_alone(index, part) {
                 self.resources.repeat(index, part, mtu);
             }
-        } else if self.due.nak.is_none() {
-            // If the peer still waits for it, this ends the connection there. If it is an old
-            // packet that the network duplicated, the peer ignores the response, and there is no
-            // reason to end it here.
-            self.set_nak(start, NakCode::RemoteAccess);
+        } else {
+            self.refuse_again(start);
         }
         dropped(DropReason::Duplicate)
     }

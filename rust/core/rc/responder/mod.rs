@@ -228,8 +228,8 @@ pub struct Responder<R, A: Spare = InPlace> {
     ahead: Ahead<A>,
     /// The packet that had an RNR NAK: what is behind it is not kept.
     rnr_nak_at: Option<Known>,
-    /// Resource of the READ response returned last.
-    last_read: Sequence,
+    /// The response with a resource that was returned last, and whether it was of a part.
+    last_read: (Sequence, bool),
     /// Sequence of the newest request that is answered by a response.
     newest_read: Sequence,
     resources: Resources<R, A>,
@@ -261,7 +261,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
             taken: Acks::default(),
             ahead: Ahead::new(),
             rnr_nak_at: None,
-            last_read: 0,
+            last_read: (0, false),
             newest_read: 0,
             resources: Resources::new(resources),
         }
@@ -572,7 +572,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
             again,
         } = ready;
         self.imply_ack(sequence);
-        self.last_read = sequence;
+        self.last_read = (sequence, again);
         segment.psn = self.numbering.psn(sequence);
         if let Some(original) = original {
             return Response::Atomic {
@@ -664,15 +664,21 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
     }
 
     /// The memory of the last READ response is no longer accessible: a NAK takes its place, and the
-    /// connection ends.
+    /// connection ends, unless the response was sent before. Then the peer may have it, and have
+    /// said so: see [`Self::refuse_again`].
     pub fn read_failed(&mut self) -> Outcome {
         if !self.responds() {
+            return Outcome::default();
+        }
+        let (sequence, is_part) = self.last_read;
+        if self.resources.give_up_again(sequence, is_part) {
+            self.refuse_again(sequence);
             return Outcome::default();
         }
         self.resources.clear();
         self.forget_kept();
         self.state = ResponderState::FatalNak;
-        self.set_nak(self.last_read, NakCode::RemoteAccess);
+        self.set_nak(sequence, NakCode::RemoteAccess);
         Outcome {
             fatal: Some(Fatal::AccessError),
             dropped: None,
@@ -710,6 +716,17 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
             sequence,
             syndrome: AethSyndrome::Nak(code),
         });
+    }
+
+    /// The memory of a READ that is asked for again is not accessible any more.
+    ///
+    /// If the peer still waits for it, the NAK ends the connection there. If it is an old packet
+    /// that the network duplicated, or a probe that crossed the responses, the peer ignores the
+    /// NAK, and there is no reason to end it here.
+    fn refuse_again(&mut self, sequence: Sequence) {
+        if self.due.nak.is_none() {
+            self.set_nak(sequence, NakCode::RemoteAccess);
+        }
     }
 
     fn set_rnr_nak(&mut self) {

@@ -84,7 +84,7 @@ pub struct Resource {
     end: u32,
     /// The peer keeps responses behind a gap.
     peer_keeps: bool,
-    /// The peer asked for it again.
+    /// The peer asked for it again when all of it had been sent.
     is_repeated: bool,
     source: Source,
 }
@@ -209,7 +209,7 @@ impl Resource {
         self.next
     }
 
-    /// Whether the peer asked for it again.
+    /// Whether the peer asked for it again when all of it had been sent.
     pub(super) const fn is_repeated(&self) -> bool {
         self.is_repeated
     }
@@ -232,6 +232,11 @@ impl Resource {
     /// Whether it still sends these responses: from the one to the byte `until`.
     pub(super) const fn will_send(&self, from: u32, until: u32) -> bool {
         self.is_pending() && self.next <= from && until <= self.until
+    }
+
+    /// Nothing of it is pending any more.
+    pub(super) fn give_up(&mut self) {
+        self.next = self.end;
     }
 
     /// The current transmission begins again.
@@ -298,8 +303,8 @@ impl Resource {
 
     /// Sends again from response `from` to the byte `until`. Pending responses stay pending.
     pub(super) fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
-        self.is_repeated = true;
         if !self.is_pending() {
+            self.is_repeated = true;
             self.until = until;
             self.from = from;
             self.next = from;

@@ -285,6 +285,31 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Resources<R, A> {
         }
     }
 
+    /// The response with this sequence, which was returned last, cannot be sent. If it was sent
+    /// before, all that is sent again with it is given up; else the result is `false`.
+    #[cold]
+    pub(super) fn give_up_again(&mut self, sequence: Sequence, is_part: bool) -> bool {
+        if is_part {
+            if self.rewind_first_part(sequence) {
+                self.parts.end_first();
+            }
+            return true;
+        }
+        for age in 1..=self.kept {
+            let index = self.made.wrapping_sub(age);
+            match self.get(index) {
+                Some(resource) if resource.is_after(sequence) => {}
+                Some(resource) if resource.is_repeated() => {
+                    resource.give_up();
+                    self.skip_answered();
+                    return true;
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Answers a part, as found by [`Self::find`], again.
     pub(super) fn repeat(&mut self, index: u32, part: (u32, u32), mtu: Mtu) {
         if self.made.wrapping_sub(index) > self.made.wrapping_sub(self.cursor) {

@@ -371,6 +371,42 @@ fn a_read_again_is_checked_again() {
     assert_eq!(rig.answers(), []);
 }
 
+/// The peer has its data, and this side has taken the memory back, when a READ is answered again: a
+/// probe had crossed the responses. What was not answered before is another matter.
+#[test]
+fn memory_that_is_gone_when_a_read_is_answered_again_ends_nothing() {
+    for keeps in [false, true] {
+        let again = |n: u32| IncomingRequest {
+            keeps,
+            ..read(n, BASE + u64::from(n * MTU), (3 - n) * MTU)
+        };
+        let mut rig = Rig::new();
+        rig.ok(again(0));
+        rig.ok(read(3, BASE, 1));
+        assert_eq!(rig.answers().len(), 4);
+        assert_eq!(rig.on(again(1)).dropped, Some(DropReason::Duplicate));
+        assert!(rig.responder.next_response(1).is_some());
+        assert_eq!(rig.responder.read_failed(), Outcome::default());
+        let nak = AethSyndrome::Nak(NakCode::RemoteAccess);
+        assert_eq!(rig.answers(), [(1, Ok(nak))]);
+        // The last response of what is asked for.
+        let _ = rig.on(again(2));
+        assert!(rig.responder.next_response(1).is_some());
+        assert_eq!(rig.responder.read_failed(), Outcome::default());
+        assert_eq!(rig.answers(), [(2, Ok(nak))]);
+        rig.ok(write(4, true, true, 1, 1));
+        assert_eq!(rig.answers(), [(4, Ok(ACK))]);
+
+        let mut rig = Rig::new();
+        rig.ok(read(0, BASE, 3 * MTU));
+        assert!(rig.responder.next_response(1).is_some());
+        let _ = rig.on(read(0, BASE, 3 * MTU));
+        assert!(rig.responder.next_response(1).is_some());
+        let outcome = rig.responder.read_failed();
+        assert_eq!(outcome.fatal, Some(Fatal::AccessError));
+    }
+}
+
 /// Any overlap with what waits to be answered: that is answered all the same.
 #[test]
 fn a_duplicate_cancels_no_answer() {
