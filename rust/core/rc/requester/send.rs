@@ -264,53 +264,31 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
-    /// flight, or the oldest ([`super::recovery::LossRecovery::probes_oldest`]).
+    /// flight, or the oldest ([`super::recovery::LossRecovery::probes_oldest`]). If the last one is
+    /// answered by responses, it is the oldest, too: those may be many, and say nothing before the
+    /// peer has what is missing of the others.
     ///
-    /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
-    /// only its end: a responder may forget the earlier part (rdma_rxe does).
+    /// Of a READ, everything missing of the piece is requested again, as after a loss: a responder
+    /// may forget an earlier part (rdma_rxe does).
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
-        let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
-            self.recovery.tail.spared(sequence, now);
             return None;
         }
-        let oldest = self.oldest();
-        let (index, packet) = match self.cursor.packet.checked_sub(1) {
-            _ if self.recovery.probes_oldest() => (oldest.index, oldest.packet),
-            Some(packet) => (self.cursor.index, packet),
-            None => {
-                let index = self.sent_before(self.cursor.index)?;
-                (index, self.ring.get(index)?.packets.checked_sub(1)?)
-            }
+        let is_answered = |slot: &SendSlot| slot.request.op.reply() == Reply::Response;
+        let last = self.cursor_at(self.cursor.sequence.wrapping_sub(1))?;
+        let at = match self.recovery.probes_oldest() || is_answered(self.ring.get(last.index)?) {
+            true => self.oldest(),
+            false => last,
         };
-        let una = self.una;
-        let slot = self.ring.get(index)?;
-        let (from, end) = if slot.request.op.reply() == Reply::Response {
-            // Within the message, whose packets are below 2^24.
-            let missing = una.saturating_sub(slot.first) as u32;
-            let piece = packet.wrapping_sub(packet % READ_PIECE);
-            if una < slot.first.wrapping_add(u64::from(piece)) {
-                // The peer is at earlier ones; silence for this one comes behind them.
-                self.recovery.tail.spared(sequence, now);
-                return None;
-            }
-            let from = piece.max(missing);
-            let end = read_piece_end(slot.packets, packet);
-            let placed = self
-                .recovery
-                .placed
-                .next(una)
-                .map(|placed| placed.saturating_sub(slot.first));
+        let slot = self.ring.get(at.index)?;
+        let end = if is_answered(slot) {
+            let end = read_piece_end(slot.packets, at.packet);
+            let placed = self.recovery.placed.next(at.sequence);
+            let placed = placed.and_then(|placed| placed.checked_sub(slot.first));
             let placed = placed.and_then(|placed| u32::try_from(placed).ok());
-            let end = placed.map_or(end, |placed| placed.clamp(from.saturating_add(1), end));
-            (from, end)
+            placed.map_or(end, |placed| placed.clamp(at.packet.saturating_add(1), end))
         } else {
-            (packet, packet.wrapping_add(1))
-        };
-        let at = SendCursor {
-            index,
-            packet: from,
-            sequence: slot.first.wrapping_add(u64::from(from)),
+            at.packet.wrapping_add(1)
         };
         self.recovery.tail.probed(at.sequence, now);
         self.count(1, |counters| &mut counters.tail_probes);

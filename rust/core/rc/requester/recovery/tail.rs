@@ -4,11 +4,12 @@
 //! responder report the loss, and the ACK timeout may be seconds away.
 //!
 //! So after two round trips of silence one packet is retransmitted with an ACK request: the last
-//! one, or the oldest if that was retransmitted before. The responder acknowledges it as a
-//! duplicate, or reports which packet it misses; either repairs the rest. If that gets no response
-//! either, the next probe follows after twice the time, and so on up to the ACK timeout. A probe
-//! spends no retry, does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it
-//! to the requester how often it sends a packet; RFC 8985 does the same for TCP.)
+//! one, or the oldest if that was retransmitted before, or if responses answer the last one. The
+//! responder acknowledges it as a duplicate, or reports which packet it misses; either repairs the
+//! rest. If that gets no response either, the next probe follows after twice the time, and so on
+//! up to the ACK timeout. A probe spends no retry, does not move the cursor, and does not touch the
+//! ACK timeout. (IBTA leaves it to the requester how often it sends a packet; RFC 8985 does the
+//! same for TCP.)
 
 use crate::core::rc::sequence::Sequence;
 use crate::core::storage::Known;
@@ -180,11 +181,6 @@ impl Tail {
         if let Some(timed) = &mut self.timed {
             timed.probed = Known::new(now);
         }
-        self.spared(sequence, now);
-    }
-
-    /// There was none to send. The response to what is timed can answer nothing else.
-    pub(in super::super) fn spared(&mut self, sequence: Sequence, now: u64) {
         self.active = now;
         self.probe = Probe::Sent(sequence);
         self.probes = self.probes.saturating_add(1);
@@ -402,16 +398,6 @@ mod tests {
         tail.progress(2, 21 * MS + 500);
         assert_eq!(tail.round_trip.least(), Some(500));
         assert_eq!(tail.round_trip.patience(), Some(1000));
-    }
-
-    #[test]
-    fn a_response_where_no_probe_was_sent_is_a_sample() {
-        let mut tail = Tail::new();
-        tail.time(1, 0);
-        tail.spared(0, 20 * MS);
-        assert!(tail.was_probed(0) && !tail.is_due());
-        tail.progress(1, 21 * MS);
-        assert_eq!(tail.round_trip.least(), Some(21 * MS));
     }
 
     #[test]
