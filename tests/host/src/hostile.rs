@@ -145,6 +145,10 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
             match requester.next_segment(now, span) {
                 Some(segment) => {
                     assert!(segment.span > 0 && segment.slot.number() < 16);
+                    // What is outstanding, and nothing else, also if it is sent again.
+                    let una = requester.oldest_psn();
+                    let outstanding = requester.next_psn().distance_from(una);
+                    assert!((0..outstanding).contains(&segment.psn.distance_from(una)));
                     if rng.percent(5) {
                         requester.unsend(&segment, now);
                     }
@@ -171,8 +175,19 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
                 };
                 let _ = requester.on_acknowledge(at, aeth(byte, msn), now, sink);
             }
-            2 => {
+            2 if rng.percent(30) => {
                 let _ = requester.on_acknowledge(at, aeth(0x60, msn), now, sink);
+            }
+            2 => {
+                // More than there can be, or less than a word.
+                let len = rng.below(300);
+                let map: Vec<_> = (0..len).map(|_| rng.throw() as u8).collect();
+                let byte = if rng.percent(90) {
+                    0x60
+                } else {
+                    rng.throw() as u8
+                };
+                let _ = requester.on_missing(at, aeth(byte, msn), &map, now, sink);
             }
             3..6 => {
                 let response = ReadSegment {
