@@ -435,8 +435,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// When to call [`Self::on_deadline`].
     ///
     /// Progress moves it to a later time, which needs no attention: a timer that fires too early is
-    /// armed again. It becomes earlier when a packet leaves, with an RNR NAK, and with
-    /// [`Self::unsend`].
+    /// armed again. It becomes earlier when a packet leaves, when the peer refuses one or misses
+    /// some, when READ responses are missing, and with [`Self::unsend`].
     #[inline]
     pub fn deadline(&self) -> Option<u64> {
         if self.state != RequesterState::Ready {

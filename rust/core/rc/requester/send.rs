@@ -252,17 +252,6 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.ack_requested >= self.cursor.sequence
     }
 
-    /// The last WQE before `index` that took PSNs, if it is not complete.
-    fn sent_before(&self, mut index: u32) -> Option<u32> {
-        while index != self.retired {
-            index = index.wrapping_sub(1);
-            if self.ring.get(index)?.packets != 0 {
-                return Some(index);
-            }
-        }
-        None
-    }
-
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
     /// flight, or the oldest ([`super::recovery::LossRecovery::probes_oldest`]). If the last one is
     /// answered by responses, it is the oldest, too: those may be many, and say nothing before the
@@ -463,18 +452,12 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if cursor.packet != 0 || self.in_flight() == 0 || self.ack_requested >= cursor.sequence {
             return None;
         }
-        let index = self.sent_before(cursor.index)?;
-        let before = self.ring.get(index)?;
-        if before.request.op.reply() == Reply::Response {
+        let last = self.cursor_at(cursor.sequence.wrapping_sub(1))?;
+        if self.ring.get(last.index)?.request.op.reply() == Reply::Response {
             // Its responses are the acknowledgement.
             return None;
         }
-        let packets = before.packets;
-        self.cursor = SendCursor {
-            index,
-            packet: packets.checked_sub(1)?,
-            sequence: cursor.sequence.checked_sub(1)?,
-        };
+        self.cursor = last;
         self.ack_next = true;
         Some(())
     }

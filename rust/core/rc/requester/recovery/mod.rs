@@ -23,7 +23,7 @@
 //! | NAK, implied NAK, timeout | a retry is spent, the window shrinks, all is sent again |
 //! | report, READ response behind a gap | what is missing is a hole, which is sent again alone |
 //! | RNR NAK | an RNR retry is spent, and after a back-off one packet is sent alone |
-//! | two round trips of silence | the last packet is sent again with an ACK request: the probe |
+//! | two round trips of silence | one packet is sent again with an ACK request: the probe |
 //! | a packet is refused by the local stack | a back-off; the ACK timeout goes on |
 //! | a mark of the network | the window shrinks |
 //!
