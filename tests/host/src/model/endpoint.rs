@@ -30,11 +30,12 @@ use ferroce_core::send::{
     Progress,
     PushError, //
 };
-use ferroce_core::storage::Slot;
+use ferroce_core::storage::{Slot, Spare};
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 
 use super::dice::Dice;
+use std::cell::Cell;
 
 /// How long a worker takes to get its turn.
 const WORKER: u64 = US;
@@ -51,6 +52,31 @@ pub enum State {
     Sqd,
     Err,
     Gone,
+}
+
+/// Memory for losses. In a quarter of the runs there is none two times in three.
+pub struct Scarce;
+
+thread_local! {
+    static SCARCE: Cell<Option<Dice>> = const { Cell::new(None) };
+}
+
+impl Scarce {
+    /// A run of this thread begins.
+    pub fn begin(seed: u64) {
+        SCARCE.set((seed % 4 == 0).then(|| Dice::of(&[seed, 0x6d65_6d00])));
+    }
+}
+
+impl Spare for Scarce {
+    type Array<T: Copy + Default, const N: usize> = Box<[T; N]>;
+
+    fn array<T: Copy + Default, const N: usize>() -> Option<Box<[T; N]>> {
+        let mut dice = SCARCE.get();
+        let is_there = dice.as_mut().is_none_or(|dice| dice.below(3) == 0);
+        SCARCE.set(dice);
+        is_there.then(|| Box::new([T::default(); N]))
+    }
 }
 
 /// A frame that leaves, and what it says.
@@ -70,8 +96,8 @@ pub struct Endpoint {
     mtu: Mtu,
     peer_psn: u32,
     dice: Dice,
-    pub requester: Requester<Vec<SendSlot>>,
-    pub responder: Responder<Vec<Resource>>,
+    pub requester: Requester<Vec<SendSlot>, Scarce>,
+    pub responder: Responder<Vec<Resource>, Scarce>,
     pub memory: Memory,
     pub state: State,
     pub sent: Vec<SendCompletion>,
@@ -129,8 +155,8 @@ impl Endpoint {
             mtu: Mtu::from_bytes(scenario.mtu).expect("an MTU"),
             peer_psn: scenario.sides[1 - side].first_psn,
             dice: Dice::of(&[scenario.seed, 0x7175 + side as u64]),
-            requester: Requester::new(vec![SendSlot::default(); entries]),
-            responder: Responder::new(vec![Resource::default(); 128]),
+            requester: Requester::with_spare(vec![SendSlot::default(); entries]),
+            responder: Responder::with_spare(vec![Resource::default(); 128]),
             memory: Memory::new(plan),
             state: State::Init,
             sent: Vec::new(),
@@ -660,7 +686,8 @@ impl KickEnv<u32> for Network<'_> {
     fn transmit(&mut self) -> bool {
         let budget = u32::from(self.qp.config.budget.max(1));
         // The loop has the requester and the rest of the QP, each for itself.
-        let mut requester = std::mem::replace(&mut self.qp.requester, Requester::new(Vec::new()));
+        let mut requester =
+            std::mem::replace(&mut self.qp.requester, Requester::with_spare(Vec::new()));
         let more = send::send(&mut requester, self, budget);
         self.qp.requester = requester;
         more
@@ -725,7 +752,7 @@ impl SendEnv for Network<'_> {
     }
 }
 
-impl Transmit<Requester<Vec<SendSlot>>> for Network<'_> {
+impl Transmit<Requester<Vec<SendSlot>, Scarce>> for Network<'_> {
     type Env = Self;
     const REQUESTS_ACK: bool = true;
 

@@ -2,7 +2,7 @@
 
 //! The clock: what happens next, and to whom.
 
-use super::endpoint::{Endpoint, State};
+use super::endpoint::{Endpoint, Scarce, State};
 use super::frame::Content;
 use super::network::{Fate, Network, US};
 use super::plan::{plans, Plan};
@@ -80,6 +80,7 @@ pub struct World {
 impl World {
     /// The beginning of a run.
     pub fn new(scenario: &Scenario) -> Self {
+        Scarce::begin(scenario.seed);
         let plans = plans(scenario);
         let endpoints = [0, 1].map(|side: usize| Endpoint::new(scenario, side, &plans[side]));
         let mut world = Self {
