@@ -196,6 +196,10 @@ impl MarkedShare {
     /// what remains of a window of `size`, or `None` if that has shrunk for this flight.
     pub(super) fn mark(&mut self, size: u32, una: Sequence, next: Sequence) -> Option<u32> {
         let since = una.checked_sub(self.end)?;
+        if next == self.end {
+            // Nothing was sent since: the last mark was about the same packets.
+            return None;
+        }
         // Flights that passed without a mark. The window was smaller before, so they are rather
         // more; and the first flight has none before it.
         let quiet = if self.end == 0 {
@@ -340,7 +344,11 @@ mod tests {
         assert_eq!(marked.mark(100, 5, 105), Some(50));
         assert_eq!(marked.mark(50, 5, 105), None);
         assert_eq!(marked.mark(50, 104, 140), None);
+        assert_eq!(marked.mark(50, 105, 105), None);
         assert_eq!(marked.mark(50, 105, 140), Some(25));
+        // Told when all had arrived: once.
+        assert!(marked.mark(25, 150, 150).is_some());
+        assert_eq!(marked.mark(25, 150, 150), None);
     }
 
     /// A mark in each flight halves the window each time; one in ten hardly shrinks it.

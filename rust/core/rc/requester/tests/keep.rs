@@ -310,6 +310,24 @@ fn a_mark_halves_the_window_for_the_next_flight() {
     assert!(rig.requester.window_size() < 10);
 }
 
+/// What tells of them comes behind the last acknowledgement, and once is enough.
+#[test]
+fn marks_of_a_flight_that_has_ended_say_nothing_new() {
+    let mut rig = Rig::with(RequesterConfig {
+        ecn: true,
+        ..config()
+    });
+    rig.push(0, Operation::Send, 256 * 8);
+    rig.send();
+    rig.requester.slow_down();
+    let _ = rig.on(7, ACK);
+    let size = rig.requester.window_size();
+    rig.requester.slow_down();
+    rig.requester.slow_down();
+    assert_eq!(rig.requester.window_size(), size);
+    assert_eq!(rig.requester.counters().slowdowns, 1);
+}
+
 #[test]
 fn who_does_not_send_ignores_marks() {
     let mut requester = Requester::new(vec![SendSlot::default(); 4]);
