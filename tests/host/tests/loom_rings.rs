@@ -2,13 +2,15 @@
 
 //! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
 //! completion queue, and the doorbell of a send queue. The code is that of the module and the
-//! provider (`core::uabi::ring`, `core::offload`, the provider's cursor); loom
-//! runs it in every order that the memory model permits.
+//! provider (`core::uabi::ring`, `core::kick`, `core::offload`, the provider's cursor); loom runs it
+//! in every order that the memory model permits.
 
+use ferroce_core::kick::{kick, Activity, Kick, KickEnv};
+use ferroce_core::offload::budget::HelperVerdict;
 use ferroce_core::offload::stream::Position;
-use ferroce_core::offload::{AfterRun, Decision, InFlight, Offload, SchedPoint, Worker};
-use ferroce_core::queue::cq_producer::Due;
-use ferroce_core::queue::cq_producer::{CqProducer, CqResize};
+use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
+use ferroce_core::queue::cq_producer::{CqProducer, CqResize, Due};
+use ferroce_core::send::Progress;
 use ferroce_core::uabi::ring::{
     Module,
     Provider,
@@ -368,14 +370,16 @@ fn a_resized_queue_loses_neither_completions_nor_events() {
     });
 }
 
-/// What the lock of the sending half guards.
+/// What the send lock guards.
 struct Sender {
     offload: Offload<u32>,
-    /// How far requests were taken from the ring.
+    /// WQEs before this index were fetched.
     taken: u32,
     values: Vec<u32>,
-    /// A worker was called, and has not run yet.
-    called: bool,
+    /// Packets that were sent before are not acknowledged.
+    in_flight: InFlight,
+    /// A worker was called, and has not run yet: which, and on which CPU.
+    called: Option<(Worker, u32)>,
     /// Doorbells that came while somebody else was in charge.
     in_vain: u32,
 }
@@ -385,21 +389,112 @@ struct SendQueue {
     sender: Mutex<Sender>,
 }
 
-/// Everything is acknowledged at once: on one CPU the order is no matter.
-const POINT: SchedPoint<u32> = SchedPoint {
-    here: 0,
-    now: 0,
-    in_flight: InFlight::Nothing,
-};
+/// The CPU of the process, and another one.
+const HERE: u32 = 0;
+const THERE: u32 = 1;
+
+/// The queue, locked, in an invocation on a CPU. What is fetched counts as sent and acknowledged.
+struct Kicked<'a> {
+    ring: &'a Shared,
+    sender: &'a mut Sender,
+    here: u32,
+}
+
+impl KickEnv<u32> for Kicked<'_> {
+    fn offload(&mut self) -> &mut Offload<u32> {
+        &mut self.sender.offload
+    }
+
+    fn point(&self) -> SchedPoint<u32> {
+        SchedPoint {
+            here: self.here,
+            now: 0,
+            in_flight: self.sender.in_flight,
+        }
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::Transmit
+    }
+
+    fn has_work(&self) -> bool {
+        self.ring.load_producer() != self.sender.taken
+    }
+
+    fn fetched(&self) -> u32 {
+        self.sender.taken
+    }
+
+    fn doorbell(&mut self, point: SchedPoint<u32>) -> Decision<u32> {
+        let Sender {
+            offload,
+            taken,
+            in_vain,
+            ..
+        } = &mut *self.sender;
+        *in_vain += u32::from(offload.has_worker());
+        offload.doorbell(point, *taken, true, Position::default, |_| None)
+    }
+
+    fn invite(&mut self, _: WorkerCall<u32>) {
+        unreachable!("nobody is invited");
+    }
+
+    fn call(&mut self, call: WorkerCall<u32>) {
+        self.ring.store_flags(0);
+        self.sender.called = Some((call.worker, call.cpu));
+    }
+
+    fn stop_doorbells(&mut self) {
+        self.ring.store_flags(0);
+    }
+
+    fn ask_for_doorbells(&mut self) -> bool {
+        self.ring.ask_for_doorbells() != self.sender.taken
+    }
+
+    fn transmit(&mut self) -> bool {
+        let producer = self.ring.load_producer();
+        while self.sender.taken != producer {
+            let mut words = [0];
+            self.ring.read_slot(self.sender.taken, 0, &mut words);
+            self.sender.values.push(words[0] as u32);
+            self.sender.taken += 1;
+        }
+        false
+    }
+
+    fn flush(&mut self) -> bool {
+        unreachable!("nothing fails");
+    }
+
+    fn fail(&mut self) {
+        unreachable!("nothing fails");
+    }
+
+    fn worked(&mut self, _: Worker) {}
+
+    fn judge(&mut self, _: u32, _: HelperVerdict) {}
+
+    fn publish(&mut self) {
+        self.ring.store_consumer(self.sender.taken);
+    }
+}
 
 impl SendQueue {
-    fn new(flags: u32, offload: Offload<u32>, called: bool) -> Self {
+    /// An empty queue, of which somebody is in charge or not.
+    fn new(offload: Offload<u32>, in_flight: InFlight, called: Option<(Worker, u32)>) -> Self {
+        let flags = match offload.has_worker() {
+            true => 0,
+            false => FLAG_NEED_DOORBELL,
+        };
         Self {
             ring: Shared::new(flags),
             sender: Mutex::new(Sender {
                 offload,
                 taken: 0,
                 values: Vec::new(),
+                in_flight,
                 called,
                 in_vain: 0,
             }),
@@ -413,63 +508,39 @@ impl SendQueue {
         self.ring.needs_doorbell()
     }
 
-    /// As `datapath::post` does it.
+    fn kick(&self, sender: &mut Sender, here: u32, why: Kick) {
+        let ring = &self.ring;
+        let again = kick(&mut Kicked { ring, sender, here }, why);
+        assert!(!again, "there is more than was posted");
+    }
+
     fn doorbell(&self) {
+        self.kick(&mut self.sender.lock().unwrap(), HERE, Kick::Doorbell);
+    }
+
+    /// The last packet in flight is acknowledged.
+    fn acknowledge(&self) {
         let mut sender = self.sender.lock().unwrap();
-        match sender
-            .offload
-            .doorbell(POINT, 0, true, Position::default, |_| None)
-        {
-            Decision::Send => self.take(&mut sender),
-            Decision::Nothing => sender.in_vain += 1,
-            answer => panic!("{answer:?}"),
-        }
+        sender.in_flight = InFlight::Nothing;
+        self.kick(&mut sender, HERE, Kick::Progress(Progress::default()));
     }
 
-    /// Takes what was posted, and gives the slots back.
-    fn take(&self, sender: &mut Sender) {
-        let producer = self.ring.load_producer();
-        while sender.taken != producer {
-            let mut words = [0];
-            self.ring.read_slot(sender.taken, 0, &mut words);
-            sender.values.push(words[0] as u32);
-            sender.taken += 1;
-        }
-        self.ring.store_consumer(sender.taken);
-    }
-
-    /// Turns of a worker, as `datapath::post` does them, until it is called no more.
+    /// Runs workers until none is called. Their CPU is wanted, so none lingers.
     fn work(&self) {
         loop {
             let mut sender = self.sender.lock().unwrap();
-            if !std::mem::take(&mut sender.called) {
+            let Some((worker, here)) = sender.called.take() else {
                 return;
-            }
-            if sender.offload.worker_runs(Worker::Near, POINT, true) != Decision::Send {
-                return;
-            }
-            let before = sender.taken;
-            self.take(&mut sender);
-            let took = sender.taken - before;
-            let call = match sender.offload.worker_ran(false, took, POINT) {
-                AfterRun::Again(call) => Some(call),
-                AfterRun::MoveBack(answer) => panic!("{answer:?}"),
-                AfterRun::Rest => {
-                    let posted = self.ring.ask_for_doorbells() != sender.taken;
-                    sender.offload.rest(posted)
-                }
             };
-            if call.is_some() {
-                self.ring.store_flags(0);
-                sender.called = true;
-            }
+            let alone = false;
+            self.kick(&mut sender, here, Kick::Worker { worker, alone });
         }
     }
 
     /// Everybody has done what they had to do.
     fn judge(&self, posted: &[u32]) {
         let sender = self.sender.lock().unwrap();
-        assert!(!sender.called && !sender.offload.has_worker());
+        assert!(sender.called.is_none() && !sender.offload.has_worker());
         assert_eq!(
             sender.values, posted,
             "a request waits for ever, or is another one"
@@ -479,17 +550,47 @@ impl SendQueue {
     }
 }
 
-/// A worker that is in charge finds the ring empty and rests while the process posts: either the
-/// worker finds the request, or the process rings.
-#[test]
-fn a_worker_that_rests_misses_no_request() {
+/// An offload state, and the worker that was called.
+type InCharge = (Offload<u32>, (Worker, u32));
+
+/// A worker has what was beyond the budget of a doorbell.
+fn working() -> InCharge {
+    let mut offload = Offload::default();
+    let call = offload.leave(HERE);
+    (offload, (call.worker, call.cpu))
+}
+
+/// Doorbells until the process streams; `other` may help. Returns what the last one decided.
+fn stream(offload: &mut Offload<u32>, other: Option<u32>) -> Decision<u32> {
+    let point = SchedPoint {
+        here: HERE,
+        now: 0,
+        in_flight: InFlight::Nothing,
+    };
+    let mut ring = || offload.doorbell(point, 0, true, Position::default, |_| other);
+    (0..8).map(|_| ring()).last().expect("eight doorbells")
+}
+
+/// A timer polls the ring.
+fn polling() -> InCharge {
+    let mut offload = Offload::default();
+    let Decision::Leave(call) = stream(&mut offload, None) else {
+        panic!("the process does not stream");
+    };
+    assert_eq!(call.worker, Worker::Timer);
+    (offload, (call.worker, call.cpu))
+}
+
+/// Who is in charge finds the ring empty and rests while the process posts: either it finds the
+/// request, or the process rings.
+fn rests(preemptions: usize, begin: fn() -> InCharge) {
     let rang = Seen::new("the process rang");
-    let in_vain = Seen::new("a doorbell found the worker in charge again");
+    let in_vain = Seen::new("a doorbell found somebody in charge again");
     let (has_rung, was_in_vain) = (rang.note(), in_vain.note());
-    model(3, move || {
-        let mut offload = Offload::default();
-        let _ = offload.leave(0);
-        let queue = Arc::new(SendQueue::new(0, offload, true));
+    model(preemptions, move || {
+        let (offload, called) = begin();
+        let queue = SendQueue::new(offload, InFlight::Nothing, Some(called));
+        let queue = Arc::new(queue);
         let worker = {
             let queue = queue.clone();
             thread::spawn(move || queue.work())
@@ -507,11 +608,58 @@ fn a_worker_that_rests_misses_no_request() {
     });
 }
 
+#[test]
+fn a_worker_that_rests_misses_no_request() {
+    rests(3, working);
+}
+
+#[test]
+fn a_timer_that_rests_misses_no_request() {
+    rests(3, polling);
+}
+
+/// Nobody sends while the queue waits to move to another CPU. The last acknowledgement calls the
+/// worker there, which rests: what the process posts meanwhile is found, or it rings.
+#[test]
+fn a_queue_that_moves_misses_no_request() {
+    let rang = Seen::new("the process rang");
+    let silent = Seen::new("the process did not ring");
+    let (has_rung, was_silent) = (rang.note(), silent.note());
+    model(3, move || {
+        let mut offload = Offload::default();
+        let invited = stream(&mut offload, Some(THERE));
+        assert!(matches!(invited, Decision::LeaveInviting(..)));
+        let there = SchedPoint {
+            here: THERE,
+            now: 0,
+            in_flight: InFlight::Awaited,
+        };
+        let decision = offload.worker_runs(Worker::Far, there, true);
+        assert_eq!(decision, Decision::Wait);
+        let queue = Arc::new(SendQueue::new(offload, InFlight::Awaited, None));
+        let acknowledged = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                queue.acknowledge();
+                queue.work();
+            })
+        };
+        let rings = queue.post(0, 5);
+        has_rung(rings);
+        was_silent(!rings);
+        if rings {
+            queue.doorbell();
+        }
+        acknowledged.join().unwrap();
+        queue.judge(&[5]);
+    });
+}
+
 /// The process rings for each request while nobody is in charge: each doorbell takes what is there.
 #[test]
 fn two_doorbells_take_two_requests_once() {
     model(3, || {
-        let queue = SendQueue::new(FLAG_NEED_DOORBELL, Offload::default(), false);
+        let queue = SendQueue::new(Offload::default(), InFlight::Nothing, None);
         let queue = Arc::new(queue);
         assert!(queue.post(0, 5));
         let other = {
