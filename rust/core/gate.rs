@@ -92,7 +92,8 @@ impl<W: GateWord> Gate<W> {
     }
 
     /// Kills the gate, waits until no reference is left, and returns whether the caller is the
-    /// first: then it owns the guarded value.
+    /// first: then it owns the guarded value. While another one claims the value it is not, and the
+    /// gate may be reopened: callers see to it that no claim is in progress that does so.
     pub fn take(&self) -> bool {
         self.drain();
         self.set(TAKEN)

@@ -56,7 +56,8 @@ impl Budget {
     }
 }
 
-/// Least time between two rounds, in nanoseconds: how long a WQE may wait without a doorbell.
+/// Least time between two rounds, in nanoseconds: so long a WQE waits without a doorbell, if the
+/// polls before have found some.
 ///
 /// A run of the timer costs as much as one or two doorbells. A process that streams posts more than
 /// that in this time.
