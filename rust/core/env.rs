@@ -2,10 +2,14 @@
 
 //! What a responder asks of its QP: receives, and the memory that a peer names.
 
-use super::completion::RecvCompletion;
-use super::completion::Status;
-use super::memory::MemoryKey;
-use super::memory::Span;
+use super::completion::{
+    RecvCompletion,
+    Status, //
+};
+use super::memory::{
+    MemoryKey,
+    Span, //
+};
 use crate::core::wire::headers::Reth;
 
 /// The right that a request needs.

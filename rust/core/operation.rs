@@ -5,8 +5,10 @@
 //! A new operation is a variant here, a row for its packets in [`super::wire::opcode`], a builder
 //! in [`super::segment::RequestSegment`] and a handler in the responder.
 
-use crate::core::uabi::cqe;
-use crate::core::uabi::wqe;
+use crate::core::uabi::{
+    cqe,
+    wqe, //
+};
 
 /// The operation of a send WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

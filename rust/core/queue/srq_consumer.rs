@@ -264,12 +264,11 @@ mod tests {
         let (mut consumer, old) = at(0);
         post(&old, 0..6);
         assert!(!consumer.arm(&old, 5));
-        for id in 0..2 {
-            let mut copy = [0; 8];
-            let mut wqes = RecvWqes::new(&mut copy[..], 1);
-            let _ = (id, consumer.take(&old, &mut wqes));
-        }
-        // The limit was reached, and is disarmed.
+        let mut copy = [0; 8];
+        let mut wqes = RecvWqes::new(&mut copy[..], 1);
+        assert_eq!(consumer.take(&old, &mut wqes).1, SrqEffect::None);
+        assert_eq!(consumer.take(&old, &mut wqes).1, SrqEffect::LimitReached);
+        // The limit is disarmed.
         assert!(consumer
             .receives_to_copy(&old, &Fake::new(4, 0), None)
             .is_some());

@@ -6,8 +6,10 @@
 //! the others are "after" it. That is no order (a before b, b before c does not give a before c),
 //! so [`Psn`] does not implement `Ord`; compare two of them with [`Psn::distance_from`].
 
-use super::from_be24;
-use super::to_be24;
+use super::{
+    from_be24,
+    to_be24, //
+};
 
 /// A packet sequence number.
 ///
