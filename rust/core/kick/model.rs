@@ -33,7 +33,8 @@ use crate::core::offload::budget::Helper;
 use crate::core::offload::stream::Position;
 use crate::core::offload::{
     InFlight,
-    Moves, //
+    Moves,
+    SenderKind, //
 };
 use crate::core::operation::{
     Arguments,
@@ -82,6 +83,7 @@ const FETCHED_PER_RUN: u32 = 20;
 const PACKETS_PER_RUN: u32 = 3;
 const RUNS_PER_DOORBELL: u32 = 4;
 const RUNS_PER_POLL: u32 = 2;
+const FLUSHED_PER_RUN: u32 = 3;
 const MTU: u32 = 256;
 /// What is below happens in so many nanoseconds, on average.
 const STEP: u64 = 500;
@@ -147,6 +149,8 @@ struct Nature {
     seed: u64,
     /// One packet in so many is lost, if any.
     loses: Option<u32>,
+    /// The local stack refuses one packet in so many, if any.
+    refuses: Option<u32>,
     /// The QP has an ACK timeout.
     timed: bool,
     /// The process may run on one CPU only, so no worker is invited.
@@ -163,6 +167,8 @@ struct Model {
     responder: Responder<Vec<Resource>>,
     random: u64,
     now: u64,
+    /// The QP is in ERR.
+    failed: bool,
     /// Where the process runs, and whether it still posts.
     process: u32,
     posts: bool,
@@ -219,6 +225,7 @@ impl Model {
             responder,
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(nature.seed),
             now: 1,
+            failed: false,
             process: 0,
             posts: true,
             other: Other::Free,
@@ -247,6 +254,12 @@ impl Model {
     fn is_lost(&mut self) -> bool {
         self.nature
             .loses
+            .is_some_and(|one_in| self.below(one_in) == 0)
+    }
+
+    fn is_refused(&mut self) -> bool {
+        self.nature
+            .refuses
             .is_some_and(|one_in| self.below(one_in) == 0)
     }
 
@@ -311,6 +324,18 @@ impl Model {
         }
     }
 
+    /// The QP goes to ERR, as by `Qp::enter_error` and `Ctx::enter_error`.
+    fn fail(&mut self, here: u32) {
+        self.failed = true;
+        self.offload.reset();
+        self.needs_doorbell = true;
+        let mut queue = Kicked { model: self, here };
+        if KickEnv::flush(&mut queue) {
+            let call = queue.offload().leave(here);
+            queue.call(call);
+        }
+    }
+
     /// A packet that the CPU `from` has sent is executed and answered.
     fn receive_request(&mut self, from: u32) {
         let Some(request) = self.requests[from as usize].pop_front() else {
@@ -325,7 +350,7 @@ impl Model {
     }
 
     fn receive_response(&mut self, here: u32) {
-        let Some(response) = self.responses.pop_front() else {
+        let Some(response) = self.responses.pop_front().filter(|_| !self.failed) else {
             return;
         };
         let mut sink = |_| {};
@@ -349,7 +374,7 @@ impl Model {
 
     /// The timer fires, as for `post::expired`.
     fn expire(&mut self, here: u32) {
-        let Some(at) = self.timer.take() else {
+        let Some(at) = self.timer.take().filter(|_| !self.failed) else {
             return;
         };
         self.now = self.now.max(at);
@@ -453,8 +478,9 @@ impl Model {
                 return;
             }
             // Without a loss nothing needs a timer.
+            let Nature { loses, refuses, .. } = self.nature;
             assert!(
-                self.nature.loses.is_some() && self.timer.is_some(),
+                (loses.is_some() || refuses.is_some()) && self.timer.is_some(),
                 "nothing goes on: {:?}, {} posted, {:?}",
                 self.offload,
                 self.posted.len(),
@@ -488,7 +514,10 @@ impl KickEnv<u32> for Kicked<'_> {
     }
 
     fn activity(&self) -> Activity {
-        Activity::Transmit
+        match self.model.failed {
+            true => Activity::Flush,
+            false => Activity::Transmit,
+        }
     }
 
     fn has_work(&self) -> bool {
@@ -556,8 +585,24 @@ impl KickEnv<u32> for Kicked<'_> {
         more || !self.model.posted.is_empty()
     }
 
+    /// As `Ctx::flush_sends` does it.
     fn flush(&mut self) -> bool {
-        unreachable!("the queue does not fail");
+        let model = &mut *self.model;
+        let mut sink = |_| {};
+        let mut left = FLUSHED_PER_RUN - model.requester.flush_some(FLUSHED_PER_RUN, &mut sink);
+        while left != 0 {
+            let Some(request) = model.posted.pop_front() else {
+                return false;
+            };
+            let status = Status::WrFlushErr;
+            let pushed = model
+                .requester
+                .push_failed(request.wr_id, status, &mut sink);
+            assert!(pushed.is_ok());
+            model.requester.flush(&mut sink);
+            left -= 1;
+        }
+        true
     }
 
     fn fail(&mut self) {
@@ -598,7 +643,7 @@ impl SendEnv for Kicked<'_> {
     }
 
     fn will_retry(&mut self) {
-        panic!("nothing is refused");
+        assert!(self.model.nature.refuses.is_some(), "nothing is refused");
     }
 
     fn execute_local_op(&mut self, _: Slot) -> Status {
@@ -619,6 +664,9 @@ impl Transmit<Requester<Vec<SendSlot>>> for Kicked<'_> {
     }
 
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        if self.model.is_refused() {
+            return Err(SendError::Refused(*segment));
+        }
         if self.model.is_lost() {
             return Ok(());
         }
@@ -685,6 +733,7 @@ fn a_network_that_loses_nothing_needs_no_timer() {
     let sum = live(1000, |seed| Nature {
         seed,
         loses: None,
+        refuses: None,
         timed: true,
         alone: seed % 3 == 0,
         short: seed % 2 == 0,
@@ -700,6 +749,7 @@ fn a_queue_without_a_timeout_goes_on_too() {
         let mut model = Model::new(Nature {
             seed,
             loses: None,
+            refuses: None,
             timed: false,
             alone: seed % 3 == 0,
             short: seed % 2 == 0,
@@ -717,6 +767,7 @@ fn what_is_lost_is_retransmitted() {
     let sum = live(1000, |seed| Nature {
         seed,
         loses: Some(8 + (seed % 4) as u32 * 30),
+        refuses: None,
         timed: true,
         alone: seed % 3 == 0,
         short: seed % 2 == 0,
@@ -728,4 +779,68 @@ fn what_is_lost_is_retransmitted() {
         "{:?}",
         sum.counters
     );
+}
+
+/// What the local stack refuses leaves later, in every state, also where nobody else repeats it.
+#[test]
+fn what_is_refused_is_sent_later() {
+    for timed in [false, true] {
+        for seed in 1..=500 {
+            let mut model = Model::new(Nature {
+                seed,
+                loses: None,
+                refuses: Some(2 + (seed % 4) as u32 * 30),
+                timed,
+                alone: seed % 3 == 0,
+                short: seed % 2 == 0,
+            });
+            for _ in 0..4000 {
+                model.step();
+            }
+            model.finish();
+            let counters = model.requester.counters();
+            assert_eq!(
+                (counters.timeouts, counters.seq_naks),
+                (0, 0),
+                "seed {seed} {timed}: {counters:?}"
+            );
+        }
+    }
+}
+
+/// Whoever was in charge, and whatever is still queued: after a failure all is flushed, also what
+/// is posted then, and nobody stays in charge.
+#[test]
+fn a_queue_that_fails_is_flushed() {
+    let mut met = Vec::new();
+    for seed in 1..=1000 {
+        let mut model = Model::new(Nature {
+            seed,
+            loses: None,
+            refuses: None,
+            timed: true,
+            alone: seed % 3 == 0,
+            short: seed % 2 == 0,
+        });
+        for _ in 0..1000 + model.below(100) {
+            model.step();
+        }
+        met.push(model.offload.sender());
+        let here = model.below(CPUS);
+        model.fail(here);
+        for _ in 0..100 {
+            model.step();
+        }
+        model.finish();
+        assert!(!model.offload.has_worker());
+    }
+    for sender in [
+        SenderKind::Inline,
+        SenderKind::Near,
+        SenderKind::Far,
+        SenderKind::Moving,
+        SenderKind::Polling,
+    ] {
+        assert!(met.contains(&sender), "{sender:?} did not fail");
+    }
 }
