@@ -383,6 +383,11 @@ impl Model {
         }
         let progress = self.requester.on_deadline(self.now, &mut |_| {});
         self.kick(here, Kick::Deadline(progress));
+        // Also if a worker is to send what is due: else it would fire until that has run.
+        assert!(
+            self.requester.deadline().is_none_or(|at| at > self.now),
+            "the timer fires again at once"
+        );
     }
 
     fn work(&mut self, worker: Worker) {
