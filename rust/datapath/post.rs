@@ -341,11 +341,25 @@ pub fn fail(qp: &Arc<Qp>) {
 pub fn fail_and_flush(qp: &Arc<Qp>) {
     fail(qp);
     let capacity = qp.capacity;
-    let entries = capacity.max_send_wr.max(capacity.max_recv_wr);
-    // Bounded: a process that keeps posting does not hold up the caller.
+    flush_with(capacity.max_send_wr.max(capacity.max_recv_wr), |ctx| {
+        ctx.flush(qp.as_arc_borrow())
+    });
+}
+
+/// Flushes all WQEs of a send queue in SQE, before it is in RTS again: those that a worker had not
+/// reached would be sent, or wait for ever behind one that failed.
+pub fn flush_send_error(qp: &Arc<Qp>) {
+    flush_with(qp.capacity.max_send_wr, |ctx| {
+        let mut send = qp.send.lock();
+        qp.state() == QpState::Sqe && ctx.flush_sends(&mut send, qp.as_arc_borrow())
+    });
+}
+
+/// Flushes as often as so many WQEs take. Bounded: a process that keeps posting does not hold up
+/// the caller.
+fn flush_with(entries: u32, flush: impl Fn(&mut Ctx<'_>) -> bool) {
     for _ in 0..=entries / FLUSHED_PER_RUN {
-        let more = Ctx::run(RunContext::Task, |ctx| ctx.flush(qp.as_arc_borrow()));
-        if more != Some(true) {
+        if Ctx::run(RunContext::Task, &flush) != Some(true) {
             break;
         }
     }

@@ -263,6 +263,9 @@ impl QueuePair for QpObject {
                 post::send_doorbell(&self.qp)?;
             }
             QpState::Rts | QpState::Sqd => {
+                if from == QpState::Sqe {
+                    post::flush_send_error(&self.qp);
+                }
                 self.update([from, to], &next, change.av.as_ref())?;
                 // WQEs posted while it was drained are sent now, and packets in flight use the new
                 // timeout.

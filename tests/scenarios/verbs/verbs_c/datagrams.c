@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct side ready_side(const struct side *s, int entries)
@@ -326,6 +327,38 @@ static void ud_fails_many(void)
 	DESTROY(ah);
 }
 
+/* A long queue fails and is in RTS again at once: what was posted before is flushed, all of it, and then it sends. */
+static void ud_resumes_early(void)
+{
+	enum { WRS = 8192 };
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	struct ibv_sge bad = sge(&p.a, 0, 10);
+	struct ibv_send_wr *w = calloc(WRS, sizeof(*w));
+	struct side s = p.a;
+
+	s.cq = new_cq(s.ctx, 2 * WRS, NULL, NULL);
+	s.qp = new_qp_of(IBV_QPT_UD, s.pd, s.cq, (struct ibv_qp_cap){ WRS, 1, 1, 1, 0 });
+	ready(s.qp, KEY);
+	bad.lkey ^= 0x5500;
+	for (int i = 0; i < WRS; i++) {
+		/* One in the middle is bad, too, and may not hold up those behind it. */
+		w[i] = datagram(i == 0 || i == WRS / 2 ? &bad : NULL, i == WRS / 2 ? NULL : ah, p.b.qp, KEY);
+		w[i].wr_id = i;
+		w[i].next = i + 1 < WRS ? &w[i + 1] : NULL;
+	}
+	post(&s, w);
+	MUST(to_state(&s, IBV_QPS_RTS));
+	expect(&s, 0, IBV_WC_LOC_PROT_ERR, "the bad request");
+	for (int i = 1; i < WRS; i++) {
+		struct ibv_wc wc = next(&s, "one behind it");
+
+		CHECK(wc.wr_id == (uint64_t)i && wc.status != IBV_WC_SUCCESS, "request %d: %s", i, ibv_wc_status_str(wc.status));
+	}
+	send_one(&s, &p.b, ah, 20, 3);
+	DESTROY(s.qp, s.cq, ah);
+	free(w);
+}
+
 /* What no handle can have is refused, and what UD does not do. */
 static void ud_refuses(void)
 {
@@ -517,6 +550,7 @@ const struct test_case datagram_cases[] = {
 	  .rxe = "sends controlled Q_Keys as they are", UD },
 	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted", UD },
 	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR", UD },
+	{ "ud-resumes-early", ud_resumes_early, "UD: what was posted before SQE is flushed, however soon RTS is asked for", UD },
 	{ "ud-fails-many", ud_fails_many, "UD: a sender that fails together with many receivers goes to SQE",
 	  .rxe = "goes to ERR", UD },
 	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused", UD },
