@@ -82,7 +82,7 @@ impl Drop for DirectoryGuard {
 impl kernel::InPlaceModule for FerroceModule {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            _: { sys::ib::device::install_attributes::<Ferroce>()? },
+            _: { sys::ib::device::install::<Ferroce>()? },
             _reclaimer: sys::reclaim::Reclaimer::new()?,
             _directory: DirectoryGuard::new()?,
             _links <- link::Registration::new(),

@@ -97,7 +97,7 @@ struct Fence<F: Factory>(PhantomData<fn() -> F>);
 impl<F: Factory> Drop for Fence<F> {
     fn drop(&mut self) {
         F::leave_all();
-        unregister_all::<F::Driver>();
+        unregister_all();
     }
 }
 

@@ -43,7 +43,6 @@ pub struct Ferroce;
 impl Driver for Ferroce {
     type Device = Device;
     const ATTRIBUTES: &'static [Attribute<Device>] = device::ATTRIBUTES;
-    const ID: u32 = uabi::DRIVER_ID;
     const ABI_VERSION: u32 = uabi::ABI_VERSION;
     const DESCRIPTION: &'static CStr = c"ferroce";
     const COMMANDS: u64 = command::POST_SEND | command::POST_RECV;

@@ -11,6 +11,7 @@
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h), `struct ib_device_ops`,
 //! and [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h).
 
+use crate::core::uabi::DRIVER_ID;
 use crate::sys::bindings;
 use crate::sys::ib::ah::{
     self,
@@ -72,7 +73,15 @@ use kernel::sync::{
 /// Creates a device on a netdev and registers it: from here on users can open it.
 ///
 /// `guid` is the node GUID, big-endian. On failure `data` is dropped and nothing is left.
+///
+/// # Errors
+///
+/// `EINVAL` for a name with a `%`, which ib_core would take for a format, and if `D` was not
+/// [installed](install); `ENFILE` if there is a device of this name; `ENOMEM`.
 pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D::Device) -> Result {
+    if name.to_bytes().contains(&b'%') || !is_installed::<D>() {
+        return Err(EINVAL);
+    }
     let netdev = underlay.netdev();
     // SAFETY: The size is that of our object; the namespace is the one that the resident keeps.
     let device = unsafe {
@@ -121,9 +130,13 @@ pub struct Registered<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
 impl<D: Driver> Registered<D> {
     /// The device on this netdev, if there is one of ours.
     pub fn by_netdev(netdev: &NetDevice) -> Option<Self> {
-        // SAFETY: The netdev is referenced. The driver id finds only devices of ours.
-        let device = unsafe { bindings::ib_device_get_by_netdev(netdev.as_ptr(), D::ID) };
-        // INVARIANT: The callee took the reference.
+        if !is_installed::<D>() {
+            return None;
+        }
+        // SAFETY: The netdev is referenced.
+        let device = unsafe { bindings::ib_device_get_by_netdev(netdev.as_ptr(), DRIVER_ID) };
+        // INVARIANT: The callee took the reference. The id finds only devices of ours, and `D` has
+        // made them.
         NonNull::new(device).map(|device| Self(device, PhantomData))
     }
 
@@ -171,9 +184,9 @@ impl<D: Driver> Drop for Registered<D> {
 }
 
 /// Unregisters every device of the driver and waits until they are gone. May sleep.
-pub fn unregister_all<D: Driver>() {
+pub fn unregister_all() {
     // SAFETY: The id belongs to us alone.
-    unsafe { bindings::ib_unregister_driver(D::ID) };
+    unsafe { bindings::ib_unregister_driver(DRIVER_ID) };
 }
 
 /// One file of each device. `D` is what a device is to the driver.
@@ -186,23 +199,24 @@ pub struct Attribute<D: 'static> {
     pub store: Option<fn(&D, &CStr) -> Result>,
 }
 
-/// Whose files the shim has, once it has all of them.
+/// The driver of this module, once the shim has its files. What ib_core and the shim know by
+/// [`DRIVER_ID`] or by the one type of links is a device of this driver.
 static INSTALLED: SetOnce<TypeId> = SetOnce::new();
 
-/// Gives the files to the shim. Devices that are made before have none.
+/// Makes `D` the driver of this module, and gives the files of its devices to the shim.
 ///
 /// # Errors
 ///
-/// `EBUSY` if it has some already: it serves one driver.
-pub fn install_attributes<D: Driver>() -> Result {
+/// `EBUSY` if there is one already.
+pub fn install<D: Driver>() -> Result {
     static BEGUN: Atomic<bool> = Atomic::new(false);
     const { assert!(D::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
     if BEGUN.xchg(true, Full) {
         return Err(EBUSY);
     }
     for (place, attribute) in D::ATTRIBUTES.iter().enumerate() {
-        // SAFETY: `group` lends nobody what is changed here, as `INSTALLED` is empty; nobody else
-        // changes it, as `BEGUN` was false. The name is constant, and there is such a place.
+        // SAFETY: No device has what is changed here, as `INSTALLED` is empty; nobody else changes
+        // it, as `BEGUN` was false. The name is constant, and there is such a place.
         unsafe {
             bindings::ferroce_set_attribute(
                 place as c_uint,
@@ -219,15 +233,9 @@ pub fn install_attributes<D: Driver>() -> Result {
     Ok(())
 }
 
-/// The files that devices of `D` have, for the table of operations: those of
-/// [`install_attributes`], or none.
-pub(super) fn group<D: Driver>() -> *const bindings::attribute_group {
-    match INSTALLED.as_ref() {
-        Some(owner) if *owner == TypeId::of::<D>() => {
-            core::ptr::addr_of!(bindings::ferroce_device_group)
-        }
-        _ => core::ptr::null(),
-    }
+/// Whether `D` is the driver of this module.
+fn is_installed<D: Driver>() -> bool {
+    INSTALLED.as_ref() == Some(&TypeId::of::<D>())
 }
 
 /// # Safety
@@ -287,8 +295,6 @@ pub trait Driver: Sized + 'static {
     type Device: query::RdmaDevice;
     /// The files of a device in sysfs, at most as many as the shim has places for.
     const ATTRIBUTES: &'static [Attribute<Self::Device>];
-    /// `driver_id` of the device.
-    const ID: u32;
     /// `uverbs_abi_ver` of the device.
     const ABI_VERSION: u32;
     /// What the description of the node begins with; the name of the host follows, if it has one.
@@ -323,13 +329,13 @@ pub trait Driver: Sized + 'static {
     type Counters: CounterSet<Device = Self::Device, Qp = Self::Qp>;
 }
 
-/// The table. `ib_set_device_ops` copies it.
-pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::ib_device_ops {
+/// The table of the driver that is installed. `ib_set_device_ops` copies it.
+fn operations<D: Driver>(module: *mut bindings::module) -> bindings::ib_device_ops {
     let mut ops = bindings::ib_device_ops {
         owner: module,
-        driver_id: D::ID,
+        driver_id: DRIVER_ID,
         uverbs_abi_ver: D::ABI_VERSION,
-        device_group: group::<D>(),
+        device_group: core::ptr::addr_of!(bindings::ferroce_device_group),
         size_ib_ucontext: Object::<bindings::ib_ucontext, D::Context>::SIZE,
         size_ib_pd: Object::<bindings::ib_pd, D::Pd>::SIZE,
         size_ib_ah: Object::<bindings::ib_ah, D::Ah>::SIZE,
@@ -380,8 +386,11 @@ impl<T: LinkOps> LinkOpsRegistration<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when there is one already.
+    /// `EBUSY` when there is one already, `EINVAL` if its driver was not [installed](install).
     pub fn new(name: &'static CStr, ops: Arc<T>) -> Result<Self> {
+        if !is_installed::<T::Driver>() {
+            return Err(EINVAL);
+        }
         // SAFETY: The name is static, and `ops`, which is kept here, outlives the registration.
         to_result(unsafe {
             bindings::ferroce_link_register(
@@ -418,11 +427,12 @@ impl<T: LinkOps> LinkOpsRegistration<T> {
 
     /// # Safety
     ///
-    /// Only for ib_core, through the shim: `device` is one that [`super::device::register`] has
-    /// made for `T::Driver`, and is alive during the call.
+    /// Only for ib_core, through the shim: `device` is one that [`register`] has made, and is alive
+    /// during the call.
     unsafe extern "C" fn delete_link(device: *mut bindings::ib_device) {
         if let Some(device) = NonNull::new(device) {
-            // SAFETY: By the requirement above; ib_core holds a reference.
+            // SAFETY: By the requirement above; ib_core holds a reference. `T::Driver` is the
+            // driver that was installed, or there would be no registration, so it made the device.
             T::delete_link(unsafe { Object::private(device) });
         }
     }
