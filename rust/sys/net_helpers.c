@@ -399,9 +399,14 @@ static const struct net_device *ferroce_rx_netdev(const struct ferroce_rx *rx)
 
 int ferroce_rx_real_ifindex(const struct ferroce_rx *rx)
 {
-	const struct net_device *dev = ferroce_rx_netdev(rx);
+	const struct net_device *dev;
+	int ifindex;
 
-	return dev ? ferroce_real_ifindex(dev) : rx->ifindex;
+	rcu_read_lock();
+	dev = ferroce_rx_netdev(rx);
+	ifindex = dev ? ferroce_real_ifindex(dev) : rx->ifindex;
+	rcu_read_unlock();
+	return ifindex;
 }
 
 /* Packets of this host to itself arrive by `lo` or by a VRF. */
@@ -412,9 +417,14 @@ static bool ferroce_is_own(const struct net_device *dev)
 
 bool ferroce_rx_is_own(const struct ferroce_rx *rx)
 {
-	const struct net_device *dev = ferroce_rx_netdev(rx);
+	const struct net_device *dev;
+	bool own;
 
-	return dev && ferroce_is_own(dev);
+	rcu_read_lock();
+	dev = ferroce_rx_netdev(rx);
+	own = dev && ferroce_is_own(dev);
+	rcu_read_unlock();
+	return own;
 }
 
 /* The netdev that has an address, rather the given one than another. */
@@ -606,10 +616,13 @@ u32 ferroce_rx_batch_len(const struct sk_buff *skb)
 	return len;
 }
 
-/* The caller goes on to the packet behind this one by a pointer of its own. */
+/*
+ * The caller goes on to the packet behind this one by a pointer of its own. Who
+ * has another reference may have linked it already.
+ */
 bool ferroce_rx_defer(struct ferroce_rx_batch *batch, struct sk_buff *skb)
 {
-	if (!skb->dev)
+	if (!skb->dev || skb_shared(skb))
 		return false;
 	ferroce_rx_detach(skb);
 	dev_hold(skb->dev);
@@ -636,9 +649,12 @@ const struct net *ferroce_rx_deferred_netns(const struct sk_buff *skb)
 
 void ferroce_rx_deferred_end(struct sk_buff *skb, bool dropped)
 {
+	struct net_device *dev = skb->dev;
+
 	skb->next = NULL;
-	dev_put(skb->dev);
 	ferroce_rx_end(skb, dropped);
+	/* Last: who traces the end of the skb may look at its netdev. */
+	dev_put(dev);
 }
 
 void ferroce_rx_batches_add(struct ferroce_rx_batch *batches, struct sk_buff *first)

@@ -188,8 +188,8 @@ impl<'a> RxPacket<'a> {
         (!self.raw.next.is_null()).then(|| unsafe { slice::from_raw_parts(self.raw.next, len) })
     }
 
-    /// Bytes of this packet and those that follow it in its batch, UDP headers included. `None` if
-    /// none follows.
+    /// About how many bytes this packet and those that follow it in its batch have, headers
+    /// included. `None` if none follows.
     #[inline]
     pub fn batch_len(&self) -> Option<u32> {
         // SAFETY: By the type invariant. The list of the caller ends where its batch does.
@@ -444,10 +444,11 @@ unsafe impl Send for RxBatch {}
 
 impl RxBatch {
     /// Adds a packet, whose receiver consumes it next. Returns whether it is in: one without a net
-    /// device is not.
+    /// device is not, nor one that is kept, or in a batch already.
     pub fn defer(&mut self, packet: &RxPacket<'_>) -> bool {
-        // SAFETY: By the type invariants the list is intact, and the skb is valid; nobody else
-        // has a reference yet, or looks at what this clears and links.
+        // SAFETY: By the type invariants the list is intact, and the skb is valid. The callee
+        // refuses one of which somebody else has a reference, so nobody looks at what it clears and
+        // links.
         let is_in = unsafe { bindings::ferroce_rx_defer(&mut self.raw, packet.skb()) };
         // INVARIANT: The list has got a reference of its own.
         self.packets = self.packets.wrapping_add(is_in.into());
