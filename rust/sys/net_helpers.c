@@ -112,9 +112,8 @@ int ferroce_addresses_listen(ferroce_address_added_t added, void *context)
 {
 	int err;
 
-	if (ferroce_addresses.added)
+	if (cmpxchg(&ferroce_addresses.added, NULL, added))
 		return -EBUSY;
-	ferroce_addresses.added = added;
 	ferroce_addresses.context = context;
 	err = register_inetaddr_notifier(&ferroce_inetaddr);
 	if (err)
@@ -710,9 +709,8 @@ static int ferroce_dellink(struct ib_device *device)
 int ferroce_link_register(const char *type, ferroce_newlink_t newlink,
 			  ferroce_dellink_t dellink, void *context)
 {
-	if (ferroce_link.newlink)
+	if (cmpxchg(&ferroce_link.newlink, NULL, newlink))
 		return -EBUSY;
-	ferroce_link.newlink = newlink;
 	ferroce_link.dellink = dellink;
 	ferroce_link.context = context;
 	ferroce_link.ops.type = type;

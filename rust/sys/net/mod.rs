@@ -251,7 +251,7 @@ impl NetdevEvent {
 }
 
 /// Netdev event subscriber.
-pub trait NetdevListener: Send + Sync {
+pub trait NetdevListener: Send + Sync + 'static {
     /// Called with the RTNL held; it may sleep but must not wait for anything that takes the RTNL.
     fn event(&self, event: NetdevEvent, netdev: &NetDevice);
 }
