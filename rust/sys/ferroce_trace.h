@@ -20,6 +20,10 @@
 /* The BTH and the longest extended headers. */
 #define FERROCE_TRACE_HEAD 40
 
+/* Safe code sets head_len: no more is read than there is. */
+#define ferroce_head_len(event)						\
+	min_t(u32, (event)->head_len, FERROCE_TRACE_HEAD)
+
 struct ferroce_trace_verb {
 	const char *name;
 	u32 name_len;
@@ -164,7 +168,7 @@ struct ferroce_trace_complete {
 	F(u32, cq)							\
 	F(u32, what)
 struct ferroce_trace_cq_event {
-const struct ib_device *device;
+	const struct ib_device *device;
 	FERROCE_CQ_EVENT_FIELDS(FERROCE_MEMBER)
 };
 
@@ -173,7 +177,7 @@ const struct ib_device *device;
 	F(u32, id)							\
 	F(u32, event)
 struct ferroce_trace_async_event {
-const struct ib_device *device;
+	const struct ib_device *device;
 	FERROCE_ASYNC_EVENT_FIELDS(FERROCE_MEMBER)
 };
 
@@ -353,7 +357,7 @@ DECLARE_EVENT_CLASS(ferroce_packet,
 		__field(s32, ifindex)
 		__field(u8, opcode)
 		__field(bool, ack_req)
-		__dynamic_array(u8, head, event->head_len)
+		__dynamic_array(u8, head, ferroce_head_len(event))
 	),
 
 	TP_fast_assign(
@@ -368,7 +372,7 @@ DECLARE_EVENT_CLASS(ferroce_packet,
 		__entry->opcode = event->opcode;
 		__entry->ack_req = event->ack_req;
 		memcpy(__get_dynamic_array(head), event->head,
-		       event->head_len);
+		       ferroce_head_len(event));
 	),
 
 	TP_printk("qpn=0x%x dqpn=0x%x opcode=%s psn=%u ack_req=%d len=%u slot=%d syndrome=%d msn=%u ifindex=%d head=%s",
@@ -400,7 +404,7 @@ TRACE_EVENT(ferroce_drop,
 		__field(u32, reason)
 		__field(s32, ifindex)
 		__field(u8, opcode)
-		__dynamic_array(u8, head, event->head_len)
+		__dynamic_array(u8, head, ferroce_head_len(event))
 	),
 
 	TP_fast_assign(
@@ -410,7 +414,7 @@ TRACE_EVENT(ferroce_drop,
 		__entry->ifindex = event->ifindex;
 		__entry->opcode = event->opcode;
 		memcpy(__get_dynamic_array(head), event->head,
-		       event->head_len);
+		       ferroce_head_len(event));
 	),
 
 	TP_printk("dqpn=0x%x opcode=%s psn=%u reason=%s ifindex=%d head=%s",
