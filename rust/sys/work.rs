@@ -14,7 +14,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{
     Acquire,
     Relaxed,
-    Release, //
+    Release,
+    SeqCst, //
 };
 use core::sync::atomic::{
     AtomicPtr,
@@ -73,7 +74,8 @@ impl OwnedQueue {
     }
 
     /// Queues work on `cpu`, if it is not queued already. It runs elsewhere if that CPU has gone
-    /// offline, or if it is still running there.
+    /// offline, or if it is still running there. But work of a queue that was made by [`Self::bh`]
+    /// waits for a CPU that is offline: the caller sees to it that it is not ([`Cpu::online`]).
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: Cpu, work: W) -> W::EnqueueOutput
     where
         W: RawWorkItem<ID> + Send + 'static,
@@ -300,7 +302,9 @@ impl<T: Expires<ID>, const ID: u64> Drop for Running<T, ID> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; `_owner` is dropped after this.
         let deadline = unsafe { self.deadline.as_ref() };
-        deadline.owner.store(core::ptr::null_mut(), Release);
+        // A full barrier: whether the timer is active is looked at without its lock, and one that
+        // is started behind that must find no owner.
+        deadline.owner.swap(core::ptr::null_mut(), SeqCst);
         // SAFETY: The timer is set up.
         unsafe { bindings::hrtimer_cancel(deadline.timer.get()) };
         deadline.programmed.store(IDLE, Relaxed);
