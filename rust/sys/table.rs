@@ -191,11 +191,14 @@ impl<T: Send + Sync> Table<T> {
         max: u32,
         name: &impl Fn(u32) -> Option<N>,
     ) -> Result<(Reserved<'_, T>, N)> {
-        let reserved = self.reserve(max)?;
-        match name(reserved.number) {
-            Some(name) => Ok((reserved, name)),
-            // Kept while another one is drawn: few numbers have no name.
-            None => self.reserve_named(max, name),
+        // Kept while another one is drawn: few numbers have no name.
+        let mut nameless = KVec::new();
+        loop {
+            let reserved = self.reserve(max)?;
+            match name(reserved.number) {
+                Some(name) => return Ok((reserved, name)),
+                None => nameless.push(reserved, GFP_KERNEL)?,
+            }
         }
     }
 
@@ -642,6 +645,16 @@ mod tests {
         assert_eq!(noted(&things, 7), Some(2));
         assert_eq!(numbered(&things, number), Some(2));
         things.remove(&mut two);
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_without_a_name_are_passed_over_and_stay_free() -> Result {
+        let things = things()?;
+        let (reserved, name) = things.reserve_named(8, &|number| (number > 3).then_some(number))?;
+        assert_eq!((reserved.number(), name), (4, 4));
+        assert!(things.reserve_named(3, &|_| None::<u32>).is_err());
+        assert_eq!(things.reserve(1)?.number(), 1);
         Ok(())
     }
 
