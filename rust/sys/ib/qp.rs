@@ -628,7 +628,11 @@ impl QpChange {
     /// Whether a QP of this type may go from `from` to `to` with this attribute mask
     /// (IBTA 11.2.5.2).
     pub fn allowed(&self, kind: IbQpType, from: QpState, to: QpState) -> bool {
-        // SAFETY: No requirements; the states are in range, and so is the type of a QP that exists.
-        unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.number(), self.mask) }
+        let kind = kind.number();
+        if kind >= bindings::ib_qp_type_IB_QPT_MAX {
+            return false;
+        }
+        // SAFETY: ib_core looks the states and the type up in a table, which has them.
+        unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind, self.mask) }
     }
 }
