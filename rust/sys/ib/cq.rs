@@ -186,6 +186,14 @@ operations! {
     }
 }
 
+// Numbers of the kernel alone, which are handed on as they are.
+const _: () = {
+    assert!(bindings::ib_wc_opcode_IB_WC_REG_MR == cqe::WC_REG_MR);
+    assert!(bindings::ib_wc_opcode_IB_WC_RECV == cqe::WC_RECV);
+    assert!(bindings::rdma_network_type_RDMA_NETWORK_IPV4 == cqe::NETWORK_IPV4 as u32);
+    assert!(bindings::rdma_network_type_RDMA_NETWORK_IPV6 == cqe::NETWORK_IPV6 as u32);
+};
+
 /// Room for completions.
 ///
 /// # Invariants

@@ -160,6 +160,15 @@ pub struct SendWr<'a, A> {
 /// The flags that are the same in a slot.
 const FLAGS: u32 = wqe::SEND_ALL as u32;
 
+// Numbers of the kernel alone, which are handed on as they are.
+const _: () = {
+    assert!(bindings::ib_wr_opcode_IB_WR_REG_MR == wqe::OP_REG_MR as u32);
+    assert!(bindings::ib_send_flags_IB_SEND_FENCE as u32 == wqe::SEND_FENCE as u32);
+    assert!(bindings::ib_send_flags_IB_SEND_SIGNALED as u32 == wqe::SEND_SIGNALED as u32);
+    assert!(bindings::ib_send_flags_IB_SEND_SOLICITED as u32 == wqe::SEND_SOLICITED as u32);
+    assert!(bindings::ib_send_flags_IB_SEND_INLINE as u32 == wqe::SEND_INLINE as u32);
+};
+
 impl<'a, A> SendWr<'a, A> {
     /// The structure that this request is a part of.
     ///
