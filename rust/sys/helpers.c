@@ -522,8 +522,10 @@ static void ferroce_port_event(struct ib_event_handler *handler,
  * Reports that the port has gone down, and returns when every user has got the
  * event: what becomes of its GIDs is reported by another workqueue, which would
  * be quicker more often than not. The handler is the last in the list, and
- * taking it out waits for those in front of it. Nothing in the way of the event
- * takes the RTNL, which our caller holds; should that not be so, it comes late.
+ * taking it out waits for those in front of it: a handler that took the RTNL,
+ * which our caller holds, would wait for ever, and so would we. None does; they
+ * leave what sleeps to workers. Nor does what comes before them, which would
+ * only make the event late.
  */
 void ferroce_report_port_down(struct ib_device *device,
 			      struct net_device *netdev)
