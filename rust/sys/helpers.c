@@ -4,6 +4,7 @@
 #include <linux/capability.h>
 #include <linux/completion.h>
 #include <linux/cpumask.h>
+#include <linux/ethtool.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
 #include <linux/rcupdate.h>
@@ -544,6 +545,21 @@ void ferroce_report_port_down(struct ib_device *device,
 	ib_dispatch_port_state_event(device, netdev);
 	wait_for_completion_timeout(&down.done, HZ / 10);
 	ib_unregister_event_handler(&down.handler);
+}
+
+/*
+ * What ib_get_eth_speed() says, if the netdev says anything, which lo does not:
+ * else a line in the log would complain each time that anybody asks. While the
+ * netdev goes away it fails, and the values stay.
+ */
+void ferroce_port_speed(struct ib_device *device, u32 port, u16 *speed,
+			u8 *width)
+{
+	struct net_device *netdev = ib_device_get_netdev(device, port);
+
+	if (netdev && netdev->ethtool_ops->get_link_ksettings)
+		ib_get_eth_speed(device, port, speed, width);
+	dev_put(netdev);
 }
 
 struct nlattr *ferroce_details_begin(struct sk_buff *msg)

@@ -137,6 +137,8 @@ void ferroce_describe(struct ib_device *device,
 		      const struct net_device *netdev, const char *what);
 void ferroce_report_port_down(struct ib_device *device,
 			      struct net_device *netdev);
+void ferroce_port_speed(struct ib_device *device, u32 port, u16 *speed,
+			u8 *width);
 struct nlattr *ferroce_details_begin(struct sk_buff *msg);
 void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin, bool keep);
 

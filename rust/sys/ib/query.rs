@@ -203,10 +203,9 @@ impl<D: RdmaDevice> Live<'_, D> {
         // port's event waits for the answer.
         if state.active {
             let device = self.reference().as_raw();
-            // SAFETY: By the type invariant. While the netdev goes away this fails, and the values
-            // stay.
+            // SAFETY: By the type invariant.
             unsafe {
-                bindings::ib_get_eth_speed(
+                bindings::ferroce_port_speed(
                     device,
                     port,
                     &mut attr.active_speed,
