@@ -245,7 +245,8 @@ pub enum TxResult {
     Lost,
 }
 
-/// The origin of a packet: what all packets of a batch have in common.
+/// The origin of a packet, as far as a batch looks at it. It does not tell flows apart: all hosts
+/// on a link, or behind a gateway, may have one `dst_entry`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct BatchKey {
     dst: *mut bindings::dst_entry,
@@ -361,7 +362,9 @@ impl FilledPacket {
     }
 }
 
-/// Packets of one flow that go through the network stack together, as one GSO packet does.
+/// Packets of one flow that go through the network stack together, as one GSO packet does. That
+/// they are of one flow their maker sees to: where addresses or ports differ, segmentation in
+/// software writes those of the first into all.
 ///
 /// Segmentation numbers the packets in their IPv4 headers from that of the first, and the ICRC
 /// covers the number: so the packet at place n is made with the number n.
@@ -369,8 +372,7 @@ impl FilledPacket {
 /// # Invariants
 ///
 /// `head` is an skb that only we know, with all skbs of `shape` but the first in its fragment list,
-/// the last of which is `tail`; for a batch of one `tail` is `head`. All were made for the route
-/// that `origin` says.
+/// the last of which is `tail`; for a batch of one `tail` is `head`. All are of this `origin`.
 pub struct TxList {
     head: NonNull<bindings::sk_buff>,
     tail: NonNull<bindings::sk_buff>,
@@ -425,8 +427,7 @@ impl TxList {
     ///
     /// # Errors
     ///
-    /// The packet, if it was made for another route or place, or the batch does not
-    /// [take](Self::takes) it.
+    /// The packet, if its origin or place is another, or the batch does not [take](Self::takes) it.
     pub fn push(&mut self, packet: FilledPacket) -> Result<(), FilledPacket> {
         if packet.0.origin != self.origin
             || packet.0.place != self.count()
@@ -451,8 +452,8 @@ impl TxList {
         Ok(())
     }
 
-    /// Sends it by `route`, the one it was made for; by another it is lost, for its headers are not
-    /// that route's.
+    /// Sends it by `route`, the one it was made for; by another way it is lost, for its headers are
+    /// not that route's.
     pub fn send(self, route: &Route) -> TxResult {
         if !self.origin.is(route) {
             return TxResult::Lost;
