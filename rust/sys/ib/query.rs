@@ -195,13 +195,12 @@ type Gone<'a, D> = object::Gone<'a, bindings::ib_device, D>;
 
 impl<D: RdmaDevice> Live<'_, D> {
     fn query_port(&self, port: u32, attr: &mut bindings::ib_port_attr) {
-        let state = self.port_state();
         // The slowest there is, as ib_core takes it for a netdev whose speed is unknown.
         attr.active_speed = bindings::ib_port_speed_IB_SPEED_SDR as u16;
         attr.active_width = bindings::ib_port_width_IB_WIDTH_1X as u8;
         // It waits for the RTNL, still held by the code that has just set the netdev down, and the
         // port's event waits for the answer.
-        if state.active {
+        if self.port_state().active {
             let device = self.reference().as_raw();
             // SAFETY: By the type invariant.
             unsafe {
@@ -213,7 +212,9 @@ impl<D: RdmaDevice> Live<'_, D> {
                 )
             };
         }
-        D::PORT.to_raw(state, attr);
+        // As it is now: while that waited for the RTNL, the netdev may have been set down, and what
+        // is answered here is what ib_core goes on to think of the port.
+        D::PORT.to_raw(self.port_state(), attr);
     }
 }
 
