@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the words of the command share: reading files, running programs, and what the kernel says."""
 
+import errno
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 IB = "/sys/class/infiniband"
 VERBS = "/sys/class/infiniband_verbs"
 NET = "/sys/class/net"
+KMSG = "/dev/kmsg"
 ROCE_PORT = 4791
 # Administrators' programs, which the PATH of others lacks.
 os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
@@ -45,6 +47,8 @@ def call(*argv, timeout=300):
                               errors="replace", timeout=timeout, check=False)
     except FileNotFoundError:
         return 127, "", f"{argv[0]} is not installed"
+    except OSError as e:
+        return 126, "", f"{argv[0]}: {e.strerror}"
     except subprocess.TimeoutExpired:
         return 124, "", f"{argv[0]} did not end in {timeout} s"
     return done.returncode, done.stdout.strip(), done.stderr.strip()
@@ -88,12 +92,12 @@ def need_root(what):
 
 
 def kernel_log():
-    """The kernel's log from now on; None where it may not be read."""
+    """The kernel's log from now on; None where it may not be read, or is another file, as containers have it."""
     try:
-        fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(fd, 0, os.SEEK_END)
     except OSError:
         return None
-    os.lseek(fd, 0, os.SEEK_END)
     return fd
 
 
@@ -101,13 +105,16 @@ def lines_of(log):
     """The lines of the kernel's log that have come."""
     while log is not None:
         try:
-            text = os.read(log, 8192).decode(errors="replace").partition(";")[2]
-        except BlockingIOError:
-            return
-        except OSError:
+            text = os.read(log, 8192).decode(errors="replace")
+        except OSError as e:
             # It went over the oldest lines.
-            continue
-        yield text.split("\n")[0]
+            if e.errno == errno.EPIPE:
+                continue
+            return
+        # No end of the log, but of a file in its place.
+        if not text:
+            return
+        yield text.partition(";")[2].split("\n")[0]
 
 
 def last_sentence(log):

@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import ipaddress
 import json
+import os
 import re
 import struct
 import tempfile
@@ -14,7 +15,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from command.admin import firewall, keep, libraries, link
+from command.admin import firewall, keep, libraries, link, system
 from tests.lab import config
 
 
@@ -238,6 +239,22 @@ class Small(unittest.TestCase):
         self.assertEqual(libraries.provider_abi(b"\x7fELF..." + note + b"..."), range(7, 8))
         self.assertEqual(libraries.versions(range(7, 8)), "version 7")
         self.assertIsNone(libraries.provider_abi(b"\x7fELF... ferroce\0"))
+
+    def test_what_is_not_the_kernels_log(self):
+        """In containers there may be a FIFO in its place (systemd-nspawn), or /dev/null."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/fifo")
+            Path(folder, "text").touch()
+            for path, opened in ((f"{folder}/fifo", False), (f"{folder}/text", True), ("/dev/null", True), ("/nowhere", False)):
+                with mock.patch.object(system, "KMSG", path):
+                    log = system.kernel_log()
+                self.assertEqual(log is not None, opened, path)
+                self.assertEqual((system.last_sentence(log), system.reasons(log)), ("", []))
+
+    def test_a_program_that_cannot_be_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "one").touch(mode=0o644)
+            self.assertEqual(system.call(f"{folder}/one"), (126, "", f"{folder}/one: Permission denied"))
 
     def test_addresses(self):
         self.assertEqual(link.address_of("0000:0000:0000:0000:0000:ffff:0a4d:0001"), "10.77.0.1")
