@@ -251,6 +251,12 @@ class Small(unittest.TestCase):
                 self.assertEqual(log is not None, opened, path)
                 self.assertEqual((system.last_sentence(log), system.reasons(log)), ("", []))
 
+    def test_a_time_to_wait(self):
+        self.assertEqual(ferroce.seconds("0.5"), 0.5)
+        for text in ("-1", "0", "nan", "inf", "1x"):
+            with self.assertRaises(ValueError):
+                ferroce.seconds(text)
+
     def test_a_program_that_cannot_be_run(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "one").touch(mode=0o644)
