@@ -131,10 +131,12 @@ UNLIMITED = ("echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf, an
 
 
 def check_memlock(report):
-    """How much memory this user may register. Root may register all there is."""
+    """How much memory this user may register. Root may register all there is, but not that of a user namespace, which is
+    root in a container that was started by somebody else."""
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     effective = int(re.search(r"^CapEff:\s+([0-9a-f]+)", read("/proc/self/status"), re.M).group(1), 16)
-    if limit == resource.RLIM_INFINITY or effective >> 14 & 1:
+    is_first = read("/proc/self/uid_map").split() in ([], ["0", "0", str(2**32 - 1)])
+    if limit == resource.RLIM_INFINITY or is_first and effective >> 14 & 1:
         report.ok("memlock", "no limit" if limit == resource.RLIM_INFINITY else "no limit for root (CAP_IPC_LOCK)")
     elif limit < 8 << 20:
         report.problem("memlock", f"only {limit >> 10} KiB of memory can be registered (ulimit -l)", UNLIMITED, "ulimit -l")

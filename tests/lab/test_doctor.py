@@ -129,6 +129,7 @@ NO_MODULE = {path: GONE for path in FILES if path.startswith(("/sys/module/ferro
 CONFIG = f"/boot/config-{RELEASE}"
 UEFI = {"/sys/firmware/efi/fw_platform_size": "64"}
 REJECTED = 1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service"
+CAPABLE = {"/proc/self/status": "CapEff:\t000001ffffffffff"}
 NO_LINK = problem("link", "there is no ferroce link", "^ferroce add eth0$")
 WHEEL = "/home/ann/x.libs/libibverbs-1de1263b.so.1"
 MAPS = {"/proc/77/maps": f"7f00 r-xp 00000000 08:01 77 {WHEEL}\n"}
@@ -206,6 +207,9 @@ DOCTOR = (
      (hint("rdma_cm", "mlx5_0 has the address 192.0.2.1", "rdma link delete mlx5_0"),)),
     (Planted(limit=65536), (problem("memlock", "only 64 KiB", "memlock unlimited"),)),
     (Planted(limit=8 << 20), (hint("memlock", "8 MiB can be registered", "memlock unlimited"),)),
+    (Planted({**CAPABLE, "/proc/self/uid_map": "0 0 4294967295"}, limit=65536), ()),
+    (Planted({**CAPABLE, "/proc/self/uid_map": "0 1000 1\n1 100000 65536"}, limit=65536),
+     (problem("memlock", "only 64 KiB", "memlock unlimited"),)),
     # Links.
     (Planted({path: GONE for path in FILES if path.startswith((IB, VERBS))}), (NO_LINK,)),
     (Planted(NO_MODULE, kept={"eth0": "rdma0", "eth7": "fe7"}),
