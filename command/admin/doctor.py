@@ -77,6 +77,8 @@ def check_loading(report, file):
 def check_kernel(report):
     """The kernel, the module in it, and the module's file."""
     release, file = os.uname().release, module_file()
+    # In a container the kernel is the host's, and so are its modules.
+    has_modules = os.path.isdir(f"/lib/modules/{release}")
     if not module_loaded() and not file:
         config = kernel_config()
         for option, what in (("CONFIG_RUST", "it can load no module in Rust"),
@@ -85,11 +87,13 @@ def check_kernel(report):
                 report.problem("kernel", f"the kernel {release} is built without {option}: {what}",
                                "apt install -t trixie-backports linux-image-amd64, and boot that kernel")
                 return
-        why = read(f"{NOT_BUILT}/{release}")
-        report.problem("module", f"there is no module ferroce for the kernel {release}" + (f": {why}" if why else ""),
-                       f"remove that reason; then dkms autoinstall -k {release}" if why else
-                       "apt install ferroce-dkms, or in the sources make install KDIR=... "
-                       f"KERNELRELEASE={release}, and depmod")
+        why, fix = read(f"{NOT_BUILT}/{release}"), f"remove that reason; then dkms autoinstall -k {release}"
+        if not has_modules:
+            why, fix = "none of its modules is here, as in a container", "on the host: ferroce add NETDEV, which loads it"
+        elif not why:
+            fix = ("apt install ferroce-dkms, or in the sources make install KDIR=... "
+                   f"KERNELRELEASE={release}, and depmod")
+        report.problem("module", f"there is no module ferroce for the kernel {release}" + (f": {why}" if why else ""), fix)
         return
     report.ok("kernel", release)
     if not module_loaded():
@@ -102,7 +106,8 @@ def check_kernel(report):
         report.problem("module", f"the loaded module is another one than {file}: it was replaced while in use",
                        "modprobe -r ferroce && modprobe ferroce (this deletes its links; ferroce add makes them again)")
     else:
-        report.ok("module", f"loaded{', from ' + file if file else ', and without a file: it will not load again'}")
+        report.ok("module", f"loaded, from {file}" if file else "loaded, and without a file: it will not load again"
+                  if has_modules else "loaded")
 
 
 def check_nodes(report, found):
@@ -110,14 +115,17 @@ def check_nodes(report, found):
     for link in found:
         name = link.uverbs()
         path = f"/dev/infiniband/{name}"
+        if not link.netdev and not os.path.exists(path):
+            # Of another network namespace, and not given to this container.
+            continue
         if not name:
             report.problem("device node", f"{link.name} has no verbs device: ib_uverbs is not loaded",
                            "modprobe ib_uverbs")
         elif not os.path.exists(path):
             numbers = read(f"{VERBS}/{name}/dev").replace(":", " ")
             report.problem("device node", f"{path} is missing: no program can open {link.name}",
-                           "udevadm trigger --action=add --subsystem-match=infiniband_verbs; without udev: "
-                           f"mkdir -p /dev/infiniband && mknod -m 666 {path} c {numbers}")
+                           f"udevadm trigger --action=add --subsystem-match=infiniband_verbs; of a container: --device {path}; "
+                           f"without udev: mkdir -p /dev/infiniband && mknod -m 666 {path} c {numbers}")
         elif not os.access(path, os.R_OK | os.W_OK) or os.stat(path).st_mode & 0o006 != 0o006:
             who = "you" if not os.access(path, os.R_OK | os.W_OK) else "users that are not root"
             report.problem("device node", f"{path} cannot be opened by {who}", f"chmod 666 {path}; for good: "

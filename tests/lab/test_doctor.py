@@ -22,6 +22,7 @@ from tests.lab.test_command import ADMIN, everywhere
 
 RELEASE = "7.3.4+deb13-amd64"
 MODULE = f"/lib/modules/{RELEASE}/updates/ferroce.ko"
+ORDER = f"/lib/modules/{RELEASE}/modules.order"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
 PROVIDER = f"{PROVIDERS}/libferroce-rdmav34.so"
@@ -155,8 +156,11 @@ DOCTOR = (
     (Planted({**NO_MODULE, MODULE: GONE, CONFIG: "\nCONFIG_RUST=y\n"}),
      (problem("kernel", "without CONFIG_INFINIBAND: it has no RDMA core", "linux-image-amd64"), NO_LINK)),
     (Planted({**NO_MODULE, MODULE: GONE}),
+     (problem("module", f"there is no module ferroce for the kernel {re.escape(RELEASE)}: none .* as in a container$",
+              "^on the host: ferroce add"), NO_LINK)),
+    (Planted({**NO_MODULE, MODULE: GONE, ORDER: ""}),
      (problem("module", f"there is no module ferroce for the kernel {re.escape(RELEASE)}$", "ferroce-dkms"), NO_LINK)),
-    (Planted({**NO_MODULE, MODULE: GONE, f"{doctor.NOT_BUILT}/{RELEASE}": "gcc-14 is not installed"}),
+    (Planted({**NO_MODULE, MODULE: GONE, ORDER: "", f"{doctor.NOT_BUILT}/{RELEASE}": "gcc-14 is not installed"}),
      (problem("module", "gcc-14 is not installed$", "remove that reason; then dkms autoinstall"), NO_LINK)),
     *((Planted({**NO_MODULE, doctor.LOCKDOWN: text}, {"modinfo -F signer": ""}),
        (problem("module", rf"locked down \({mode}.*is not signed", "ferroce-dkms.*boot without lockdown=", doctor.LOCKDOWN), NO_LINK))
@@ -198,7 +202,8 @@ DOCTOR = (
     # Device files, the connection manager, memory.
     (Planted({f"{VERBS}/uverbs0/ibdev": GONE}), (problem("device node", "ib_uverbs is not loaded", "^modprobe ib_uverbs$"),)),
     (Planted({"/dev/infiniband/uverbs0": GONE}),
-     (problem("device node", "uverbs0 is missing", "udevadm trigger.*mknod -m 666 .* c 231 192"),)),
+     (problem("device node", "uverbs0 is missing", "udevadm trigger.*; of a container: --device .*mknod -m 666 .* c 231 192$"),)),
+    (Planted({"/dev/infiniband/uverbs0": GONE}, {"rdma -j link": "[]"}), (hint("link", "in another network namespace", "^$"),)),
     (Planted(mode=0o600), (problem("device node", "by users that are not root", "^chmod 666"),)),
     (Planted(access=False, root=False),
      (problem("device node", "cannot be opened by you", "^chmod 666"), unknown("firewall", "only root", "^$"))),
