@@ -47,6 +47,11 @@ def named_drivers(folder):
     return [driver for driver in drivers if os.path.basename(driver) in ("ferroce", "libferroce")]
 
 
+def named_files(names, folder, private):
+    """The files in which a libibverbs looks for ferroce's provider: a name without a path is of its folder of providers."""
+    return [f"{driver if driver[0] == '/' else f'{folder}/lib{driver}'}-rdmav{private}.so" for driver in named_drivers(names)]
+
+
 def name_driver(providers, folder="/etc/libibverbs.d"):
     """What names the provider in a folder of providers so that any libibverbs finds it."""
     return f"echo driver {providers}/libferroce >{folder}/ferroce.driver"
@@ -77,8 +82,7 @@ def check_other_libraries(report):
         if not looks:
             continue
         names, folder, private = looks
-        paths = [f"{driver}-rdmav{private}.so" if driver[0] == "/" else f"{folder}/lib{driver}-rdmav{private}.so"
-                 for driver in named_drivers(names)]
+        paths = named_files(names, folder, private)
         if any(map(os.path.exists, paths)):
             report.ok("other libibverbs", f"{library} of process {process} finds {next(filter(os.path.exists, paths))}")
             continue
@@ -99,11 +103,12 @@ def check_provider(report, found):
     private = max(map(int, re.findall(rb"IBVERBS_PRIVATE_(\d+)", contents(library))), default=0)
     report.ok("libibverbs", f"{library}, private ABI {private}")
     folder = os.path.dirname(library) + "/libibverbs"
-    path = f"{folder}/libferroce-rdmav{private}.so"
+    named = named_files("/etc/libibverbs.d", folder, private)
+    path = next(filter(os.path.exists, named), named[0] if named else f"{folder}/libferroce-rdmav{private}.so")
     good = True
     if not os.path.exists(path):
         good = False
-        others = [os.path.basename(p) for p in glob.glob(f"{folder}/libferroce-rdmav*.so")]
+        others = [os.path.basename(p) for p in glob.glob(f"{os.path.dirname(path)}/libferroce-rdmav*.so")]
         if others:
             report.problem("provider", f"this libibverbs has the private ABI {private} and looks for {path}; there is "
                            f"only {', '.join(sorted(others))}",
@@ -112,7 +117,7 @@ def check_provider(report, found):
         else:
             report.problem("provider", f"{path} is missing: programs see no ferroce device",
                            install("--reinstall ferroce-provider") + ", or make install in the sources")
-    if not named_drivers("/etc/libibverbs.d"):
+    if not named:
         good = False
         report.problem("provider", "no file in /etc/libibverbs.d names the provider: libibverbs does not load it",
                        f"mkdir -p /etc/libibverbs.d && {name_driver(folder)}")

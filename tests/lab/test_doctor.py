@@ -188,6 +188,10 @@ DOCTOR = (
      (problem("provider", "there is only libferroce-rdmav65.so", f"^ln -s libferroce-rdmav65.so {PROVIDER}"),)),
     (Planted({"/etc/libibverbs.d/ferroce.driver": "driver other\n"}),
      (problem("provider", "no file in /etc/libibverbs.d", f"echo driver {PROVIDERS}/libferroce >"),)),
+    # Where PROVIDERDIR= has put it.
+    (Planted({PROVIDER: GONE, "/opt/libferroce-rdmav34.so": NOTE, "/etc/libibverbs.d/ferroce.driver": "driver /opt/libferroce"}), ()),
+    (Planted({"/etc/libibverbs.d/ferroce.driver": "driver /opt/libferroce"}),
+     (problem("provider", "^/opt/libferroce-rdmav34.so is missing", "--reinstall ferroce-provider"),)),
     (Planted({f"{VERBS}/uverbs0/abi_version": "3"}),
      (problem("provider", "speaks version 3 .* version 2:", "--only-upgrade ferroce-provider"),)),
     (Planted({f"{VERBS}/uverbs0/abi_version": "1"}),
