@@ -307,20 +307,20 @@ def target(name, how):
 
 
 def filters():
-    """Each packet filter of this network namespace, with how it is read; and what cannot be read."""
+    """Each packet filter of this network namespace, with how it is read; and what does not read it, with what it says."""
     found, unread, owned = [], [], set()
     for program, family in (("iptables", "ip"), ("ip6tables", "ip6")):
         new, tables = "nf_tables" in call(program, "-V")[1], read(f"/proc/net/{family}_tables_names")
         # The old kind of tables is told by another program, where the usual one has the new kind.
         for save in [f"{program}-save"] + ([f"{program}-legacy-save"] if new and tables else []):
-            status, text, _ = call(save)
+            status, text, err = call(save)
             if not status:
                 found.append(Filter(from_iptables(text, family), program))
                 if new and "legacy" not in save:
                     owned |= {(family, line[1:]) for line in text.splitlines() if line.startswith("*")}
             elif tables:
-                unread.append(save)
-    status, text, _ = call("nft", "-j", "list", "ruleset")
+                unread.append((save, status, err))
+    status, text, err = call("nft", "-j", "list", "ruleset")
     if not status:
         items = json.loads(text)["nftables"] if text else []
         # What iptables has put there, it has told itself.
@@ -328,7 +328,7 @@ def filters():
         items = [item for item, what in zip(items, inner) if (what.get("family"), what.get("table")) not in owned]
         found.append(Filter(items, "nft"))
     elif os.path.isdir("/sys/module/nf_tables") or "\nCONFIG_NF_TABLES=y\n" in kernel_config():
-        unread.append("nft")
+        unread.append(("nft", status, err))
     return found, unread
 
 
@@ -404,9 +404,12 @@ def check_firewall(report, found):
             said.add(netdev)
             report.unknown("firewall", f"{netdev} has an XDP program, which may drop anything", "", "ferroce try PEER; "
                            f"ip -d link show {netdev}")
-    if unread:
-        report.unknown("firewall", f"the kernel has a packet filter, and {unread[0]}, which reads it, cannot be run",
-                       install("nftables" if unread[0] == "nft" else "iptables"), "ferroce try PEER")
-    elif not said:
+    for program, status, err in unread[:1]:
+        missing = status == 127
+        report.unknown("firewall", f"the kernel has a packet filter, and {program}, which reads it, "
+                       + ("is not installed" if missing else f"fails: {err.splitlines()[-1] if err else f'exit {status}'}"),
+                       install("nftables" if program == "nft" else "iptables") if missing else
+                       "of a container: on the host, nsenter -t PID -n ferroce doctor, where PID is a process of it", "ferroce try PEER")
+    if not unread and not said:
         report.ok("firewall", f"open: no rule here drops UDP port {ROCE_PORT}; whether others on the way do, "
                   "ferroce try PEER says", "ferroce try PEER; nft list ruleset")
