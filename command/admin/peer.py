@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from .firewall import check_firewall
-from .link import links
+from .link import likely_netdev, links
 from .report import Report
 from .system import IB, NET, ROCE_PORT, Wrong, as_json, call, install, read
 
@@ -91,9 +91,15 @@ def sockaddr(address):
     return struct.pack("=HH4s8x", socket.AF_INET, socket.htons(NO_SERVICE), socket.inet_pton(socket.AF_INET, address))
 
 
+def for_ip(address):
+    """An address as ip(8) takes it: one that is link-local with its netdev."""
+    plain, _, netdev = address.partition("%")
+    return (plain, "dev", netdev) if netdev else (plain,)
+
+
 def route_to(address):
     """The netdev by which an address is reached, as the kernel says."""
-    status, out, err = call("ip", "-j", "route", "get", address)
+    status, out, err = call("ip", "-j", "route", "get", *for_ip(address))
     if status:
         raise Wrong(f"there is no route to {address}: {err or out}")
     return json.loads(out)[0]
@@ -102,28 +108,33 @@ def route_to(address):
 def reach(report, name):
     """Sends to a peer, and says of each leg of the way whether it is there."""
     try:
-        address = socket.getaddrinfo(name, None, proto=socket.IPPROTO_UDP)[0][4][0]
+        address, _, *rest = socket.getaddrinfo(name, None, proto=socket.IPPROTO_UDP)[0][4]
     except OSError as e:
         raise Wrong(f"{name} is no address, and no name of a machine: {e.strerror}") from None
+    # Of IPv6 there is a scope behind it, by the number of a netdev.
+    if any(rest[1:]):
+        address += f"%{socket.if_indextoname(rest[1])}"
+    elif address.startswith("fe80:"):
+        raise Wrong(f"{address} is link-local: name the netdev that leads there, as in {address}%{likely_netdev() or 'eth0'}")
     route = route_to(address)
     if route.get("type") == "local" or route["dev"] == "lo":
         raise Wrong(f"{name} is this machine itself: ferroce try sends to it")
     link = next((link for link in links() if link.netdev == route["dev"]), None)
     if not link:
         report.problem("link", f"the way to {address} is by {route['dev']}, which has no ferroce link",
-                       f"ferroce add {route['dev']}", f"ip route get {address}")
+                       f"ferroce add {route['dev']}", f"ip route get {' '.join(for_ip(address))}")
         return
     if link.state != "ACTIVE":
         report.problem("link", f"{link.name} on {link.netdev} is {link.state}", "ferroce doctor")
         return
-    report.ok("link", f"{link.name} on {link.netdev}, which leads to {address}", f"ip route get {address}")
+    report.ok("link", f"{link.name} on {link.netdev}, which leads to {address}", f"ip route get {' '.join(for_ip(address))}")
     if is_there(report, link, address) and answers(report, link, address):
         message(report, address)
 
 
 def neighbour(address):
     """What the kernel knows of an address on a wire of this machine: reachable, failed, nothing."""
-    return {state for one in as_json("ip", "-j", "neigh", "show", address) for state in one.get("state", [])}
+    return {state for one in as_json("ip", "-j", "neigh", "show", *for_ip(address)) for state in one.get("state", [])}
 
 
 def is_there(report, link, address):
@@ -133,7 +144,7 @@ def is_there(report, link, address):
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.settimeout(1)
         try:
-            s.connect((address, ROCE_PORT))
+            s.connect(socket.getaddrinfo(address, ROCE_PORT, type=socket.SOCK_DGRAM)[0][4])
             s.send(b"")
             for _ in range(PATIENCE):
                 try:
@@ -158,9 +169,9 @@ def is_there(report, link, address):
                 return False
     if {"INCOMPLETE", "FAILED"} & neighbour(address):
         report.problem("peer", f"no machine says that it has the address {address}", f"is the address right, and the cable "
-                       f"or the VLAN of {link.netdev}?", f"ip neigh show {address}; ping {address}")
+                       f"or the VLAN of {link.netdev}?", f"ip neigh show {' '.join(for_ip(address))}; ping {address}")
         return False
-    report.ok("peer", f"{address} is there", f"ip neigh show {address}")
+    report.ok("peer", f"{address} is there", f"ip neigh show {' '.join(for_ip(address))}")
     return True
 
 
@@ -193,6 +204,10 @@ def answers(report, link, address):
         before = link.totals()
         manager.knock()
         happened = manager.event(PATIENCE)
+    except OSError as e:
+        report.problem("address", f"the connection manager does not ask {address}: {e.strerror}", "ferroce doctor",
+                       f"rping -c -a {address} -C 1")
+        return False
     finally:
         manager.close()
     if happened and happened[0] == "rejected":
@@ -245,7 +260,9 @@ def listen(address):
     if not ready:
         raise Wrong("there is no ferroce link that is ACTIVE with an address: ferroce doctor")
     for link in ready:
-        print(f"waiting at {link.name}; on the other machine: ferroce try {address or link.best_gid()[1]}", flush=True)
+        own = address or link.best_gid()[1]
+        there = f"{own}%NETDEV, by the netdev that leads here" if own.startswith("fe80:") else own
+        print(f"waiting at {link.name}; on the other machine: ferroce try {there}", flush=True)
     before = {link.name: link.totals() for link in ready}
     argv = ["rping", "-s", "-p", str(TRY_SERVICE), "-S", "60000", "-V"] + (["-a", address] if address else [])
     with tempfile.TemporaryFile("w+") as out, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out,

@@ -64,7 +64,7 @@ def pingpong(link, program, size, iters):
         out.seek(0)
         theirs = out.read().strip()
     if status or server.returncode:
-        raise Wrong(f"{program} failed: {(err or theirs or text).splitlines()[-1]}")
+        raise Wrong(f"{program} failed: {(err or theirs or text or f'exit {status}').splitlines()[-1]}")
     if "invalid data" in text + theirs:
         raise Wrong(f"{program}: the data arrived damaged")
     return float(re.search(r"([0-9.]+) usec/iter", text).group(1))

@@ -268,10 +268,12 @@ def by_wire(comes):
     return made
 
 
-def asked(way=("route resolved", 0), said=("rejected", 8), guid=FILES[f"{IB}/fe0/node_guid"]):
-    """The connection manager of this machine: the way, what the peer says, and the device that leads there."""
+def asked(way=("route resolved", 0), said=("rejected", 8), guid=FILES[f"{IB}/fe0/node_guid"], refuses=None):
+    """The connection manager of this machine: the way, what the peer says, and the device that leads there; or why it
+    refuses to ask."""
     made = mock.Mock(NODE=peer.Manager.NODE, side_effect=way if isinstance(way, Exception) else None)
-    made.return_value.configure_mock(**{"resolve.return_value": way, "device.return_value": guid, "event.return_value": said})
+    made.return_value.configure_mock(**{"resolve.return_value": way, "device.return_value": guid, "event.return_value": said,
+                                        "knock.side_effect": refuses})
     return made
 
 
@@ -308,6 +310,8 @@ TRY = (
     (Planted({f"{NET}/eth0/type": "65534"}), by_wire(SILENCE), asked(way=("address error", -19)),
      (unknown("port", "eth0 is no Ethernet", "^$"),)),
     (Planted(), by_wire(SILENCE), asked(way=("address error", -19)), (problem("address", "No such device", "^ferroce doctor$"),)),
+    (Planted(), by_wire(SILENCE), asked(refuses=OSError(99, "Cannot assign requested address")),
+     (problem("address", f"does not ask {PEER}: Cannot assign", "^ferroce doctor$"),)),
     (Planted(), by_wire(SILENCE), asked(guid="1"), (problem("address", "another RDMA device than fe0", "^ferroce doctor says"),)),
     (Planted(), by_wire(SILENCE), asked(said=("connect error", -5)), (problem("port", "says: connect error", "there: ferroce doctor"),)),
     (Planted(), by_wire(SILENCE), asked(said=None), (problem("way there", "nothing left fe0", "^ferroce doctor$"),)),
@@ -375,6 +379,16 @@ class Answers(unittest.TestCase):
         for name in ("README.md", "Documentation/features.md"):
             said = (config.CHECKOUT / name).read_text(encoding="utf-8")
             self.assertIn(f"diagnoses {known} misconfigurations", said, name)
+
+    def test_scope(self):
+        """A link-local address is one of each link."""
+        with Planted().here():
+            with self.assertRaisesRegex(Wrong, "name the netdev that leads there, as in fe80::9%eth0"):
+                peer.reach(Report(), "fe80::9")
+            with mock.patch.object(peer, "route_to", return_value={"dev": "lo"}) as way, self.assertRaises(Wrong):
+                peer.reach(Report(), "fe80::9%lo")
+            way.assert_called_once_with("fe80::9%lo")
+        self.assertEqual(peer.for_ip("fe80::9%lo"), ("fe80::9", "dev", "lo"))
 
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):

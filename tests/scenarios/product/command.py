@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The command `ferroce`: links come and go by it, and it says what they are and what was refused."""
 
+import ipaddress
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 
 from tests.guest import flavour
-from tests.guest.fabric import batch, counters, devices, gid_index, link_del, loop, pair, port_state, read, wait_until, wire
+from tests.guest.fabric import batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until, wire
 from tests.guest.programs import listens
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.messages.pingpong import PORT
@@ -92,7 +93,8 @@ def peers(report):
             require(re.search(words, said), f"ferroce try {address} does not say {words}: {said}")
             report.note(re.search(words, said).group())
 
-        for family, address in ((4, there.ip4), (6, there.ip6)):
+        local = next(str(ipaddress.IPv6Address(gid)) for _, gid, _ in gid_table(there.dev) if gid.startswith("fe80:"))
+        for family, address in ((4, there.ip4), (6, there.ip6), (6, f"{local}%{here.netdev}")):
             said = ferroce("try", address, before=inside)
             require(re.search("^ok +port: .* open both ways", said, re.M), f"IPv{family}: {said}")
             require(re.search("^hint +message: no program waits", said, re.M), f"IPv{family}, without a program: {said}")
