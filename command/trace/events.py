@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from .calls import Calls
+from .capture import NotReadable
 
 TRACEFS = "/sys/kernel/tracing"
 # Kilobytes for each CPU, some hundred thousand events, and for all of them.
@@ -37,8 +38,16 @@ class Event:
     thread: int = 0
 
     def number(self, name: str) -> int:
-        """A field that is a number."""
-        return int(self.fields[name], 0)
+        """A field that is a number; raises NotReadable where it is none."""
+        try:
+            return int(self.fields[name], 0)
+        except (KeyError, ValueError):
+            raise self.damaged(name) from None
+
+    def damaged(self, name: str) -> NotReadable:
+        """Of a line that was cut off, or of an event of another version of the module."""
+        return NotReadable(f"the event {self.name} at {self.at / 1e6:.6f} has no {name} that can be read: its line is damaged, "
+                           "or of another version of the module")
 
     def __getitem__(self, name: str) -> str:
         return self.fields.get(name, "")

@@ -194,7 +194,10 @@ class Marks:
             mark.depth = len(calls)
             self.by_process[event.task, event.thread].append(mark)
             return
-        number = int(qpn, 0)
+        try:
+            number = int(qpn, 0)
+        except ValueError:
+            raise event.damaged("qpn") from None
         if self.owners.get(qpn) == event.thread and calls:
             mark.depth = len(calls)
             for call in calls:
@@ -232,7 +235,8 @@ class Marks:
         # The text of an event has microseconds.
         said += f", {opcodes.duration(begun.took) if begun.took else '<1 us'}"
         qpns = self.within[event.thread].pop(id(begun), set())
-        own = self.by_process[event.task, event.thread]
+        # Its name may not have been known when the call began.
+        own = self.by_process[begun.event.task, event.thread]
         if len(qpns) == 1:
             # What is about one queue pair stands beside it.
             # It is one of the last.

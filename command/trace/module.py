@@ -23,11 +23,14 @@ def known(one: Packet) -> Known:
 
 def by_head(event: Event) -> Packet | None:
     """The packet of an event, without addresses; None if there is not even a BTH."""
-    head = bytes.fromhex(event["head"])
+    try:
+        head = bytes.fromhex(event["head"])
+    except ValueError:
+        raise event.damaged("head") from None
     if len(head) < BTH:
         return None
     made = packet(Datagram("", "", 0, head, len(head), b"", (), 0, 0), head, len(head), 0)
-    made.length = int(event["len"] or 0)
+    made.length = event.number("len") if event["len"] else 0
     return made
 
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 """`ferroce trace show` of recorded events: the ladder holds each of them once, at its end, also beside captures."""
 
+import contextlib
 import ctypes
 import json
+import random
 import re
 import unittest
 from collections import Counter
 from pathlib import Path
 
-from command.trace import elf, mermaid, opcodes, page, text
+from command.trace import elf, mermaid, opcodes, page, text, why
+from command.trace.capture import NotReadable
 from command.trace.data import data
 from command.trace.events import parse
 from command.trace.half import DROPPED, LOST
@@ -217,6 +220,12 @@ class Calls(unittest.TestCase):
                                   self.call(0.03, "ferroce_call__rdma_destroy_qp: (0x1)")])).talks
         self.assertEqual([mark.depth for mark in talk.items()], [0, 1, 0, 0])
 
+    def test_a_name_that_is_known_later(self):
+        """trace_pipe names a thread <...> until the kernel knows its name."""
+        begun, ended = self.call(0, "ferroce_call__ibv_alloc_pd: (0x1)"), self.call(0.01, "ferroce_return__ibv_alloc_pd: (0x3 <- 0x1) ret=0x5")
+        talk, = ladder("\n".join([begun.replace("prog", "<...>"), ended])).talks
+        self.assertEqual([mark.label for mark in talk.marks], ["ibv_alloc_pd(): done, 10 us"])
+
     def test_where_functions_are(self):
         """The offsets of this Python's own libraries are those that it has loaded them at."""
         held = [line.split() for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines()]
@@ -267,6 +276,40 @@ class Calls(unittest.TestCase):
     def test_a_kernel_without_uprobes(self):
         trace = ladder("# note: this kernel has no uprobes\n" + recorded("local"))
         self.assertIn("note: this kernel has no uprobes", text.draw(trace))
+
+
+class Damaged(unittest.TestCase):
+    """Text that was cut off or is not quite text of events is no error of the program's."""
+
+    def everything(self, told):
+        """All that is made of it."""
+        with contextlib.suppress(NotReadable):
+            why.draw(parse(told))
+        with contextlib.suppress(NotReadable):
+            trace = ladder(told)
+            text.draw(trace)
+            data(trace, False)
+
+    def test_cut(self):
+        whole = recorded("local")
+        for length in range(0, len(whole), 97):
+            self.everything(whole[:length])
+
+    def test_words(self):
+        """Those of an event that are missing, or no numbers."""
+        draw = random.Random(4791)
+        for lines in (recorded(name).splitlines() for name in ("local", "lossy") for _ in range(30)):
+            for _ in range(4):
+                number = draw.randrange(len(lines))
+                words = lines[number].split(" ")
+                at = draw.randrange(len(words))
+                words[at:at + 1] = [word + draw.choice(("=", "=?", "=0x")) for word in words[at].split("=")[:draw.randrange(2)]]
+                lines[number] = " ".join(words)
+            self.everything("\n".join(lines))
+
+    def test_what_is_said(self):
+        with self.assertRaisesRegex(NotReadable, "event tx at 0.001000 has no dqpn that can be read: its line is damaged"):
+            ladder(test_why.line(1, "tx", qpn="0x11", head=BTH))
 
 
 class Forms(unittest.TestCase):
