@@ -3,12 +3,13 @@
 
 import json
 import os
+import socket
 import time
 
 from .keep import forget, keep, kept
 from .link import Link, likely_netdev, links
 from .show import show_one
-from .system import IB, NET, Wrong, call, install, kernel_log, last_sentence, listing, module_loaded, must, need_root, reasons
+from .system import IB, NET, Wrong, call, install, kernel_log, last_sentence, listing, module_loaded, must, need_root, read, reasons
 
 
 def load_module():
@@ -22,9 +23,20 @@ def load_module():
                     + " (ferroce doctor says more)")
 
 
+def index_of(netdev):
+    """The number of a netdev in the network namespace of this process; nothing where there is none."""
+    try:
+        return str(socket.if_nametoindex(netdev))
+    except OSError:
+        return ""
+
+
 def add(netdev, name=None, if_missing=False):
     """`rdma link add`, with a name where none is given, and the reason where it is refused."""
     need_root("adding a link")
+    if index_of(netdev) not in ("", read(f"{NET}/{netdev}/ifindex")):
+        raise Wrong(f"{NET} is that of another network namespace than {netdev}'s, as nsenter -n leaves it: ip netns attach NAME "
+                    f"PID, with a process of the container, and ip netns exec NAME ferroce add {netdev}")
     if not os.path.isdir(f"{NET}/{netdev}"):
         likely = likely_netdev()
         raise Wrong(f"there is no netdev {netdev}; " + (f"ferroce add {likely} may be meant, and " if likely else "")

@@ -409,7 +409,8 @@ def check_firewall(report, found):
         report.unknown("firewall", f"the kernel has a packet filter, and {program}, which reads it, "
                        + ("is not installed" if missing else f"fails: {err.splitlines()[-1] if err else f'exit {status}'}"),
                        install("nftables" if program == "nft" else "iptables") if missing else
-                       "of a container: on the host, nsenter -t PID -n ferroce doctor, where PID is a process of it", "ferroce try PEER")
+                       "of a container: on the host, ip netns attach NAME PID, with a process of it, and ip netns exec NAME ferroce doctor",
+                       "ferroce try PEER")
     if not unread and not said:
         report.ok("firewall", f"open: no rule here drops UDP port {ROCE_PORT}; whether others on the way do, "
                   "ferroce try PEER says", "ferroce try PEER; nft list ruleset")

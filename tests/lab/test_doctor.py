@@ -253,7 +253,7 @@ DOCTOR = (
     (Planted({"/sys/module/nf_tables/refcnt": "1"}, {"nft": 127}),
      (unknown("firewall", "nft, which reads it, is not installed", "nftables"),)),
     (Planted({"/sys/module/nf_tables/refcnt": "1"}, {"nft": (1, "", "Operation not permitted (you must be root)")}),
-     (unknown("firewall", "nft, which reads it, fails: Operation not permitted", "^of a container: on the host, nsenter"),)),
+     (unknown("firewall", "nft, which reads it, fails: Operation not permitted", "^of a container: on the host, ip netns attach"),)),
     (Planted({"/proc/net/ip_tables_names": "filter"}), (unknown("firewall", "iptables-save, which reads it", "iptables"),)),
     (Planted(root=False), (unknown("firewall", "only root can read", "^$"),)),
     (Planted({"/sys/fs/selinux/enforce": "1"}), (hint("selinux", "is enforcing", "ausearch"),)),
@@ -389,6 +389,13 @@ class Answers(unittest.TestCase):
                 peer.reach(Report(), "fe80::9%lo")
             way.assert_called_once_with("fe80::9%lo")
         self.assertEqual(peer.for_ip("fe80::9%lo"), ("fe80::9", "dev", "lo"))
+
+    def test_sysfs_of_another_namespace(self):
+        """Under nsenter -n there may be a netdev of that name in either, or in one alone."""
+        for files in ({f"{NET}/eth0/ifindex": "2"}, {path: GONE for path in FILES if path.startswith(NET)}):
+            with Planted(files).here(), mock.patch.object(add.socket, "if_nametoindex", return_value=7), \
+                    self.assertRaisesRegex(Wrong, "of another network namespace than eth0's, as nsenter -n leaves it"):
+                add.add("eth0")
 
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):

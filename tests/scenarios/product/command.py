@@ -142,6 +142,9 @@ def peers(report):
                    lambda: "refuses UDP port 4791" in ferroce("try", there.ip4, ok=(0, 1), before=inside))
         link_del(here.dev, netns=here.netns)
         missing(there.ip4, f"has no ferroce link.*\n +fix: +ferroce add {here.netdev}")
+        # It leaves the /sys of the first namespace in place.
+        said = ferroce("add", here.netdev, ok=(1,), before=("nsenter", f"--net=/run/netns/{here.netns}"))
+        require("as nsenter -n leaves it" in said, f"in the network namespace alone: {said}")
 
 
 @scenario("product.try", 120)
