@@ -188,6 +188,20 @@ def has_packets(path: str) -> bool:
     return os.path.getsize(path) > 24
 
 
+def clear(folder: str) -> None:
+    """Makes the folder, or takes out what an earlier run has left there, which is not of this one."""
+    old = glob.glob(os.path.join(glob.escape(folder), "*.pcap"))
+    if old and not os.path.exists(os.path.join(folder, f"{HERE}.pcap")):
+        raise NotReadable(f"{folder} holds captures of somebody else, such as {os.path.basename(min(old))}: name another folder")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for path in [*old, os.path.join(folder, EVENTS)]:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    except OSError as e:
+        raise NotReadable(f"{e.filename}: {e.strerror}") from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the program, then draws. The exit status is the program's; raises NotReadable where there is nothing to draw."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
@@ -199,14 +213,7 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(number, ends)
     with ExitStack() as stack:
         folder = args.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="ferroce-trace-"))
-        try:
-            os.makedirs(folder, exist_ok=True)
-            # What an earlier run has left there is not of this one.
-            for old in glob.glob(os.path.join(glob.escape(folder), "*.pcap")) + [os.path.join(folder, EVENTS)]:
-                with suppress(FileNotFoundError):
-                    os.unlink(old)
-        except OSError as e:
-            raise NotReadable(f"{e.filename}: {e.strerror}") from None
+        clear(folder)
         local = not args.wire and local_path_is_on()
         if args.wire:
             stack.enter_context(by_the_wire())

@@ -3,11 +3,14 @@
 
 import contextlib
 import gzip
+import os
 import random
 import struct
+import tempfile
 import unittest
+from pathlib import Path
 
-from command.trace import capture
+from command.trace import capture, record
 from command.trace.capture import NotReadable
 from command.trace.data import data
 from command.trace.trace import load
@@ -114,6 +117,27 @@ class Files(unittest.TestCase):
             noise = ethernet(request(1))[:42] + draw.randbytes(draw.randrange(80))
             with contextlib.suppress(NotReadable):
                 everything(pcap([(BEGIN, noise)] * 3))
+
+
+class Folder(unittest.TestCase):
+    """What a run leaves in a folder takes the place of what an earlier one has left, and of nothing else."""
+
+    def test_of_an_earlier_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("@here.pcap", "left.pcap", "events.txt", "notes.txt"):
+                Path(folder, name).touch()
+            record.clear(folder)
+            self.assertEqual(os.listdir(folder), ["notes.txt"])
+            record.clear(f"{folder}/new")
+            self.assertTrue(os.path.isdir(f"{folder}/new"))
+
+    def test_of_somebody_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("mine.pcap", "events.txt"):
+                Path(folder, name).touch()
+            with self.assertRaisesRegex(NotReadable, "holds captures of somebody else, such as mine.pcap"):
+                record.clear(folder)
+            self.assertEqual(sorted(os.listdir(folder)), ["events.txt", "mine.pcap"])
 
 
 class Layers(unittest.TestCase):

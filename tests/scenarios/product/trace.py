@@ -188,8 +188,9 @@ def ended_in_the_middle():
     """`ferroce trace` ended by SIGTERM puts everything back, and what an earlier run has left in a folder is not taken for its
     own."""
     with loop() as end, tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/old.pcap", "wb"):
-            pass
+        for name in ("old", "@here"):
+            with open(f"{folder}/{name}.pcap", "wb"):
+                pass
         path = f"/sys/class/infiniband/{end.dev}/local_path"
         run = subprocess.Popen(["ferroce", "trace", "--wire", "--keep", folder, "--", "sleep", "60"])
         buffer = f"{INSTANCES}/ferroce-{run.pid}"
