@@ -23,18 +23,21 @@ def load_module():
                     + " (ferroce doctor says more)")
 
 
-def index_of(netdev):
-    """The number of a netdev in the network namespace of this process; nothing where there is none."""
+def in_this_namespace(netdev):
+    """The name that a netdev of this process's network namespace goes by, of which an alternative one may be given, and its
+    number; no number where there is none."""
     try:
-        return str(socket.if_nametoindex(netdev))
+        index = socket.if_nametoindex(netdev)
+        return socket.if_indextoname(index), str(index)
     except OSError:
-        return ""
+        return netdev, ""
 
 
 def add(netdev, name=None, if_missing=False):
     """`rdma link add`, with a name where none is given, and the reason where it is refused."""
     need_root("adding a link")
-    if index_of(netdev) not in ("", read(f"{NET}/{netdev}/ifindex")):
+    netdev, index = in_this_namespace(netdev)
+    if index not in ("", read(f"{NET}/{netdev}/ifindex")):
         raise Wrong(f"{NET} is that of another network namespace than {netdev}'s, as nsenter -n leaves it: ip netns attach NAME "
                     f"PID, with a process of the container, and ip netns exec NAME ferroce add {netdev}")
     if not os.path.isdir(f"{NET}/{netdev}"):
@@ -86,7 +89,7 @@ def run_add(args):
     """Adds a link, and has it kept if that is asked for."""
     link = add(args.netdev, args.name, args.if_missing or args.keep)
     if args.keep:
-        keep(args.netdev, link.name)
+        keep(link.netdev or args.netdev, link.name)
     if args.json:
         print(json.dumps(link.data(), indent=1))
     else:

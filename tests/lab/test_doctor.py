@@ -394,8 +394,16 @@ class Answers(unittest.TestCase):
         """Under nsenter -n there may be a netdev of that name in either, or in one alone."""
         for files in ({f"{NET}/eth0/ifindex": "2"}, {path: GONE for path in FILES if path.startswith(NET)}):
             with Planted(files).here(), mock.patch.object(add.socket, "if_nametoindex", return_value=7), \
+                    mock.patch.object(add.socket, "if_indextoname", return_value="eth0"), \
                     self.assertRaisesRegex(Wrong, "of another network namespace than eth0's, as nsenter -n leaves it"):
                 add.add("eth0")
+
+    def test_another_name_of_a_netdev(self):
+        """An alternative name, as `ip link property add altname` gives it, stands for the netdev."""
+        planted = Planted({f"{NET}/eth0/ifindex": "7"})
+        with planted.here(), mock.patch.object(add.socket, "if_nametoindex", return_value=7), \
+                mock.patch.object(add.socket, "if_indextoname", return_value="eth0"):
+            self.assertEqual(add.add("enp0s3", if_missing=True).netdev, "eth0")
 
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
