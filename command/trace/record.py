@@ -101,7 +101,11 @@ def by_the_wire():
     try:
         try:
             lock = open(LOCK, "w", encoding="ascii")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("ferroce: waiting for another run with --wire to end", file=sys.stderr)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             for path in glob.glob(LOCAL_PATH):
                 with open(path, encoding="ascii") as f:
                     before[path] = f.read()

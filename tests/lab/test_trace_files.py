@@ -3,12 +3,15 @@
 
 import contextlib
 import gzip
+import io
 import os
 import random
 import struct
 import tempfile
+import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from command.trace import capture, record
 from command.trace.capture import NotReadable
@@ -138,6 +141,25 @@ class Folder(unittest.TestCase):
             with self.assertRaisesRegex(NotReadable, "holds captures of somebody else, such as mine.pcap"):
                 record.clear(folder)
             self.assertEqual(sorted(os.listdir(folder)), ["events.txt", "mine.pcap"])
+
+
+class Wire(unittest.TestCase):
+    """One run with --wire at a time."""
+
+    def test_another_waits(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(record, "LOCK", f"{folder}/lock"), \
+                mock.patch.object(record, "LOCAL_PATH", f"{folder}/local_path"), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            path = Path(folder, "local_path")
+            path.write_text("1", encoding="ascii")
+            first = contextlib.ExitStack()
+            first.enter_context(record.by_the_wire())
+            self.assertEqual((path.read_text(encoding="ascii"), said.getvalue()), ("0", ""))
+            threading.Timer(0.2, first.close).start()
+            with record.by_the_wire():
+                self.assertIn("waiting for another run with --wire", said.getvalue())
+                self.assertEqual(path.read_text(encoding="ascii"), "0")
+            self.assertEqual(path.read_text(encoding="ascii"), "1")
 
 
 class Layers(unittest.TestCase):
