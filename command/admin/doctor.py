@@ -223,13 +223,14 @@ def check_mtu(report, link):
 
 def check_netns(report):
     """Whether the network namespaces share the RDMA devices, as is usual."""
-    if re.search(r"\bnetns exclusive\b", call("rdma", "system", "show")[1]):
+    mode = re.search(r"\bnetns (\w+)", call("rdma", "system", "show")[1])
+    if mode and mode.group(1) == "exclusive":
         report.problem("netns mode", "RDMA devices belong to one network namespace each (exclusive): a program in "
                        "another sees none, and rdma dev set moves a device without its netdev", "rdma system set netns shared")
     elif not shutil.which("rdma"):
         report.problem("rdma", "rdma is not installed, which adds links", install("iproute2"))
-    else:
-        report.ok("netns mode", "shared")
+    elif mode:
+        report.ok("netns mode", mode.group(1))
 
 
 def rxe_devices():
