@@ -3,11 +3,10 @@
 
 import json
 import os
-import socket
 import time
 
 from .keep import forget, keep, kept
-from .link import Link, likely_netdev, links
+from .link import Link, called, in_this_namespace, likely_netdev, links
 from .show import show_one
 from .system import IB, NET, Wrong, call, install, kernel_log, last_sentence, listing, module_loaded, must, need_root, read, reasons
 
@@ -21,16 +20,6 @@ def load_module():
     if status:
         raise Wrong("; ".join([err.splitlines()[-1] if err else "modprobe ferroce fails", *reasons(log)])
                     + " (ferroce doctor says more)")
-
-
-def in_this_namespace(netdev):
-    """The name that a netdev of this process's network namespace goes by, of which an alternative one may be given, and its
-    number; no number where there is none."""
-    try:
-        index = socket.if_nametoindex(netdev)
-        return socket.if_indextoname(index), str(index)
-    except OSError:
-        return netdev, ""
 
 
 def add(netdev, name=None, if_missing=False):
@@ -72,7 +61,7 @@ def add(netdev, name=None, if_missing=False):
 def delete(what, stay_kept=False):
     """Deletes a link by its own name or by that of its netdev."""
     need_root("deleting a link")
-    link = next((link for link in links() if what in (link.name, link.netdev)), None)
+    link = next(iter(called(what)), None)
     netdev = next((netdev for netdev, name in kept().items() if what in (netdev, name)
                    or link and link.netdev == netdev), None)
     if netdev and not stay_kept:

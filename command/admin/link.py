@@ -3,6 +3,7 @@
 
 import ipaddress
 import os
+import socket
 
 from .keep import kept
 from .system import IB, NET, VERBS, as_json, listing, number, read
@@ -97,6 +98,23 @@ def links():
     """Every ferroce link that this network namespace sees."""
     netdevs = netdevs_by_device()
     return [Link(name, netdevs.get(name, "")) for name in listing(IB) if is_ferroce(name)]
+
+
+def in_this_namespace(netdev):
+    """The name that a netdev of this process's network namespace goes by, of which an alternative one may be given, and its
+    number; no number where there is none."""
+    try:
+        index = socket.if_nametoindex(netdev)
+        return socket.if_indextoname(index), str(index)
+    except OSError:
+        return netdev, ""
+
+
+def called(what):
+    """The link of this name, and that of the netdev of this name."""
+    found = links()
+    netdev, _ = in_this_namespace(what)
+    return [link for link in found if what == link.name or netdev and netdev == link.netdev]
 
 
 def likely_netdev():

@@ -6,7 +6,7 @@ import os
 import time
 
 from .keep import kept, lost
-from .link import links
+from .link import called, links
 from .system import NET, Wrong
 
 
@@ -30,7 +30,7 @@ def show_one(link, grown=None):
 
 def show(args):
     """Every link, or the one that is named."""
-    found = [link for link in links() if args.link in (None, link.name, link.netdev)]
+    found = called(args.link) if args.link else links()
     if args.link and not found:
         raise Wrong(f"there is no ferroce link {args.link}, and none on a netdev of that name")
     grown = {}

@@ -393,17 +393,18 @@ class Answers(unittest.TestCase):
     def test_sysfs_of_another_namespace(self):
         """Under nsenter -n there may be a netdev of that name in either, or in one alone."""
         for files in ({f"{NET}/eth0/ifindex": "2"}, {path: GONE for path in FILES if path.startswith(NET)}):
-            with Planted(files).here(), mock.patch.object(add.socket, "if_nametoindex", return_value=7), \
-                    mock.patch.object(add.socket, "if_indextoname", return_value="eth0"), \
+            with Planted(files).here(), mock.patch.object(link.socket, "if_nametoindex", return_value=7), \
+                    mock.patch.object(link.socket, "if_indextoname", return_value="eth0"), \
                     self.assertRaisesRegex(Wrong, "of another network namespace than eth0's, as nsenter -n leaves it"):
                 add.add("eth0")
 
     def test_another_name_of_a_netdev(self):
         """An alternative name, as `ip link property add altname` gives it, stands for the netdev."""
         planted = Planted({f"{NET}/eth0/ifindex": "7"})
-        with planted.here(), mock.patch.object(add.socket, "if_nametoindex", return_value=7), \
-                mock.patch.object(add.socket, "if_indextoname", return_value="eth0"):
+        with planted.here(), mock.patch.object(link.socket, "if_nametoindex", return_value=7), \
+                mock.patch.object(link.socket, "if_indextoname", return_value="eth0"):
             self.assertEqual(add.add("enp0s3", if_missing=True).netdev, "eth0")
+            self.assertEqual([[one.name for one in link.called(what)] for what in ("enp0s3", "eth0", "fe0")], [["fe0"]] * 3)
 
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
