@@ -5,6 +5,9 @@ import sys
 
 from .capture import NotReadable
 
+# What a terminal may take for an order: the names of files, interfaces and programs are somebody else's.
+ORDERS = {number: "?" for number in (*range(0x20), *range(0x7f, 0xa0)) if chr(number) not in "\n\t"}
+
 
 def contents(path: str) -> bytes:
     """The bytes of a file; - is standard input."""
@@ -21,7 +24,7 @@ def write(drawn: str | bytes, output: str | None) -> None:
     """Puts it there, or on standard output."""
     if not output and isinstance(drawn, str):
         try:
-            sys.stdout.write(drawn)
+            sys.stdout.write(drawn.translate(ORDERS))
         except UnicodeEncodeError:
             raise NotReadable(f"the output's encoding, {sys.stdout.encoding}, lacks characters: -o FILE writes UTF-8") from None
         return

@@ -20,6 +20,7 @@ from command.trace.trace import load
 from tests.guest import roce
 from tests.lab.frames import (A, A6, B, B6, BEGIN, QP_B, US, answer, block, conversation, enhanced, ethernet,
                               every_opcode, everything, interface, one_talk, option, pcap, request, section)
+from tests.lab.test_command import ferroce
 
 
 class Files(unittest.TestCase):
@@ -141,6 +142,18 @@ class Folder(unittest.TestCase):
             with self.assertRaisesRegex(NotReadable, "holds captures of somebody else, such as mine.pcap"):
                 record.clear(folder)
             self.assertEqual(sorted(os.listdir(folder)), ["events.txt", "mine.pcap"])
+
+
+class Terminal(unittest.TestCase):
+    """What somebody else has named is no order to the terminal."""
+
+    def test_names(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+            path = Path(folder, "a\x1b[2J\x9b.pcap")
+            path.write_bytes(conversation())
+            ferroce.main(["trace", "show", str(path)])
+        self.assertTrue(said.getvalue().startswith("a?[2J?.pcap: "), said.getvalue())
+        self.assertNotRegex(said.getvalue(), "[\x1b\x9b]")
 
 
 class Wire(unittest.TestCase):
