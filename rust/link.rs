@@ -341,13 +341,22 @@ impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
         match event {
             NetdevEvent::Unregister => {
                 let mut list = self.list.lock();
-                let Some(link) = list.on(netdev) else {
-                    return;
-                };
 
-                link.is_leaving = true;
+                if list.links.is_empty() {
+                    return;
+                }
+                let link = list.on(netdev);
+                let is_ours = link.is_some();
+
+                if let Some(link) = link {
+                    link.is_leaving = true;
+                }
                 drop(list);
-                Self::take_down(netdev);
+                // It waits for the packets that came in by it. Sockets receive by all net devices.
+                R::settle();
+                if is_ours {
+                    Self::take_down(netdev);
+                }
             }
             // ib_core reports the port itself, unless a bond is involved, but later than this
             // event. A query describes the port from the netdev as it is then, so a change of the

@@ -3,9 +3,11 @@
 //! Backlogs: received packets that are executed on another CPU than the one they arrived on.
 //!
 //! [`steering`](crate::core::steering) says which, and why. A batch is gathered on the CPU where it
-//! arrives; with its last packet it joins the backlog of the other CPU, a softirq of which
-//! executes it as if it had arrived there. If the network stack drops the last packet, the next one
-//! for the same CPU ends the batch: the peer, which gets no answer, sends one.
+//! arrives; with its last packet, or the last one before another QP's, it joins the backlog of the
+//! other CPU, a softirq of which executes it as if it had arrived there. If the network stack drops
+//! the last packet, the next one for the same CPU ends the batch: the peer, which gets no answer,
+//! sends one. A netdev that leaves waits for its packets, so it ends all batches
+//! ([`Backlogs::settle`]).
 
 use crate::core::steering::{
     code,
@@ -18,6 +20,7 @@ use crate::core::steering::{
     QueuedBatch,
     Steer, //
 };
+use crate::core::wire::bth::Bth;
 use crate::observe::{
     Counter,
     Counters, //
@@ -50,6 +53,7 @@ use kernel::workqueue::{
     new_work,
     Work, //
 };
+use zerocopy::FromBytes;
 
 /// The backlogs of all CPUs.
 pub(super) struct Backlogs {
@@ -265,17 +269,19 @@ impl Backlogs {
         Some(to)
     }
 
-    /// Adds a packet to the batch that is arriving; with its last one the batch is queued.
+    /// Adds a packet to the batch that is arriving; with the last one for its QP the batch is
+    /// queued.
     fn add(
         &self,
         arriving: &mut Option<Arriving>,
         steering: &Steering,
         packet: &RxPacket<'_>,
     ) -> bool {
-        let is_in = arriving
-            .as_mut()
-            .is_some_and(|arriving| arriving.batch.defer(packet));
-        if packet.next().is_none() {
+        let Some(Arriving { qpn, batch, .. }) = arriving else {
+            return false;
+        };
+        let is_in = batch.defer(packet);
+        if !is_followed(packet, *qpn) {
             if let Some(last) = self.end_arriving(arriving) {
                 steering.last.store(last.to_bits(), Relaxed);
             }
@@ -356,6 +362,15 @@ impl Backlog {
         let served = self.served.load(Relaxed);
         self.served.store(served.wrapping_add(1), Release);
     }
+}
+
+/// Whether the packet behind this one in its batch is for this QP, too.
+#[inline]
+fn is_followed(packet: &RxPacket<'_>, qpn: u32) -> bool {
+    let next = packet
+        .next()
+        .and_then(|next| Bth::ref_from_prefix(next).ok());
+    next.is_some_and(|(bth, _)| bth.dest_qp() == qpn)
 }
 
 /// Where the packet behind this one in its batch begins, or 0.

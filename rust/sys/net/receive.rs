@@ -43,8 +43,9 @@ pub trait Receiver: 'static {
     /// [`RxPacket`]; it came in by the net device `ifindex`.
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable);
 
-    /// Called when sockets have been closed, and all calls for their packets have returned: waits
-    /// for the packets that were deferred. May sleep.
+    /// Called when sockets have been closed, or a net device has left, and all calls for their
+    /// packets have returned: waits for the packets that were deferred. May sleep, and must not
+    /// wait for anything that takes the RTNL.
     fn settle();
 }
 

@@ -3,14 +3,17 @@
 their receiver makes of them."""
 
 import ctypes
+import json
 import os
+import signal
 import socket
 import struct
+from contextlib import ExitStack
 from dataclasses import replace
 
-from tests.guest import flavour, netlink
-from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, pair, tx_packets, wait_active
-from tests.guest.peer import exchange
+from tests.guest import flavour, netlink, roce
+from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, mac, pair, tx_packets, wait_active, wait_until
+from tests.guest.peer import Conversation, exchange
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.perftest import measure
@@ -143,3 +146,65 @@ def answers(report):
             report.note(f"IPv{family}: {packets} answers in {pieces} pieces")
             require(packets >= LIST * LISTS, f"{packets} answers to {LIST * LISTS} READs")
             require(pieces < packets / 4, f"{packets} answers were given to the netdev in {pieces} pieces")
+
+
+# What a packet socket says of a batch (`struct virtio_net_hdr`): it lacks checksums, is UDP to be taken apart, and begins
+# with so many bytes in one piece.
+SOL_PACKET, PACKET_VNET_HDR, NEEDS_CSUM, GSO_UDP_L4 = 263, 15, 1, 5
+# Bytes of each packet, and how many are for the queue pair: together enough for another CPU to execute them.
+SEGMENT, OF_QP = 1400, 16
+
+
+def queue_pairs(end):
+    """The numbers of the connections of a device."""
+    rows = json.loads(command(["rdma", "-j", "resource", "show", "qp", "link", f"{end.dev}/1"]).stdout or "[]")
+    return [row["lqpn"] for row in rows if row["type"] == "RC"]
+
+
+def send_batch(end, other, qpns):
+    """Sends one batch of packets without an ICRC, one for each of these queue pairs."""
+    bths = [struct.pack("!BBHII", roce.SEND_ONLY, 0, 0xffff, qpn, 0) for qpn in qpns]
+    ib = b"".join(bth.ljust(SEGMENT, b"\0") for bth in bths)
+    ip, udp = roce.ip_header(end.ip4, other.ip4, 8 + len(ib)), struct.pack("!HHHH", 0xc123, roce.PORT, 8 + len(ib), 0)
+    ethernet = bytes.fromhex(mac(other).replace(":", "") + mac(end).replace(":", "")) + struct.pack("!H", roce.ETH_IPV4)
+    frame = ethernet + ip + udp + ib
+    gso = struct.pack("=BBHHHH", NEEDS_CSUM, GSO_UDP_L4, len(frame), SEGMENT, len(ethernet + ip), 6)
+
+    def send():
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+            s.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+            s.bind((end.netdev, 0))
+            s.send(gso + frame)
+
+    netlink.in_netns(end.netns, send)
+
+
+@scenario("batches.of-two", 60)
+def of_two(_report):
+    """A batch for a queue pair, which another CPU executes, ends with a packet for nobody: none of it is left behind, and
+    nothing holds the netdev."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe does not steer")
+    if len(os.sched_getaffinity(0)) < 2:
+        raise Skipped("there is one CPU")
+    with pair() as ends, ExitStack() as done:
+        for end in ends:
+            batch(["link add d0 type dummy", "link set d0 up"], netns=end.netns)
+            beside = f"{end.dev}9"
+            link_add(beside, "d0", netns=end.netns)
+            done.callback(link_del, beside, netns=end.netns)
+        with Conversation(ends[::-1], "-s", 64) as talk:
+            for side in (talk.client, talk.server):
+                os.kill(side.pid, signal.SIGSTOP)
+            qpn = queue_pairs(ends[1])[0]
+            before = counters(ends[1].dev)
+
+            def grown(name):
+                return counters(ends[1].dev)[name] - before[name]
+
+            send_batch(ends[0], ends[1], [qpn] * OF_QP + [0xabcdef])
+            wait_until("the last packet is dropped", lambda: grown("drop_unknown_qp") == 1)
+            require(grown("rx_steered") == 1, "the batch was not for another CPU")
+            wait_until("the others are executed, too", lambda: grown("drop_icrc") == OF_QP)
+        # It waits for its packets. The namespaces keep their sockets, which would end all that waits.
+        command(["ip", "link", "del", ends[1].netdev], netns=ends[1].netns)
