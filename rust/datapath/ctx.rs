@@ -6,6 +6,11 @@
 //! dropped, after all locks have been released, it moves the QPs that failed to ERR. A caller that
 //! sees the invocation end sees their new state too. Completion and event handlers run in a softirq
 //! of their own.
+//!
+//! A process may know that a QP has failed, by a completion, before its state has changed: the
+//! invocation may be preempted in between. So a failure is marked in the QP under its lock. Who
+//! asks for the state carries it out first ([`post::settle`](super::post::settle)), and a reset
+//! ends it with everything else.
 
 use crate::core::completion::{
     DatagramSource,
@@ -86,15 +91,9 @@ pub struct Ctx<'a> {
     pub(super) now: u64,
     /// Bytes left of its budget.
     bytes: u32,
-    /// QPs to be moved to SQE or ERR when it is dropped, which leaves none.
-    failed: ManuallyDrop<[Option<Failed>; 2]>,
-}
-
-/// A QP to be moved to SQE or ERR at the end of the invocation. The move is deferred because a
-/// worse error may still be found.
-struct Failed {
-    qp: Arc<Qp>,
-    to: Ending,
+    /// QPs that are marked to be moved to SQE or ERR; when it is dropped, it moves them and leaves
+    /// none.
+    failed: ManuallyDrop<[Option<Arc<Qp>>; 2]>,
 }
 
 impl Ctx<'_> {
@@ -132,13 +131,41 @@ impl Ctx<'_> {
     #[inline(never)]
     fn end_failed(&mut self) {
         // A QP in ERR does not fail again, so this terminates.
-        while let Some(Failed { qp, to }) = self.failed.iter_mut().find_map(Option::take) {
-            match to {
-                Ending::SendError => self.enter_send_error(qp.as_arc_borrow()),
-                Ending::User => self.enter_error(qp.as_arc_borrow(), StateCause::User),
-                Ending::Error => self.enter_error(qp.as_arc_borrow(), StateCause::Error),
-                Ending::Fatal => self.enter_error(qp.as_arc_borrow(), StateCause::Fatal),
+        while let Some(qp) = self.failed.iter_mut().find_map(Option::take) {
+            self.end(qp.as_arc_borrow());
+        }
+    }
+
+    /// Moves a QP as it is marked. It is not any more if another invocation has done it, or if it
+    /// was reset.
+    fn end(&mut self, qp: ArcBorrow<'_, Qp>) {
+        let mut send = qp.send.lock();
+        let mut recv = qp.recv.lock();
+        let why = match qp.take_failing() {
+            None => return,
+            Some(Ending::SendError) => {
+                if qp.enter_send_error(&mut send, &mut recv) {
+                    self.flush_or_leave_sends(&mut send, qp);
+                }
+                return;
             }
+            Some(Ending::User) => StateCause::User,
+            Some(Ending::Error) => StateCause::Error,
+            Some(Ending::Fatal) => StateCause::Fatal,
+        };
+        if !qp.enter_error(&mut send, &mut recv, why) {
+            return;
+        }
+        if why == StateCause::Fatal {
+            self.event(qp, QpEvent::Fatal);
+        }
+        self.flush_or_leave_sends(&mut send, qp);
+        if self.flush_receives(&mut recv, qp) {
+            self.leave_to_answerer(&mut recv, qp);
+        }
+        if let ReceiveSource::Shared(_) = qp.receives {
+            // The WQEs it had taken from the SRQ are flushed.
+            self.event(qp, QpEvent::LastWqeReached);
         }
     }
 }
@@ -256,45 +283,29 @@ impl<'a> Ctx<'a> {
         self.fail_with(qp, Ending::Fatal);
     }
 
-    /// Defers the state change until the locks are dropped.
+    /// Defers the state change until the locks are dropped; a worse error may still be found.
     pub(super) fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, to: Ending) {
+        qp.mark_failing(to);
+        self.move_marked(qp);
+    }
+
+    /// Moves the QP at the end of the invocation, if it is marked.
+    pub(super) fn move_marked(&mut self, qp: ArcBorrow<'_, Qp>) {
+        if !qp.is_failing() {
+            return;
+        }
         for place in self.failed.iter_mut() {
             match place {
-                Some(failed) if core::ptr::eq(&*failed.qp, &*qp) => {
-                    failed.to = failed.to.max(to);
-                    return;
-                }
+                Some(failed) if core::ptr::eq(&**failed, &*qp) => return,
                 Some(_) => {}
                 None => {
-                    *place = Some(Failed { qp: qp.into(), to });
+                    *place = Some(qp.into());
                     return;
                 }
             }
         }
         // An invocation rarely fails more than two QPs; a worker moves the others.
-        qp.fail_later(to);
         self.directory.workqueues.call_answerer(qp, self.now);
-    }
-
-    /// Moves the QP to ERR and flushes all WQEs.
-    #[cold]
-    fn enter_error(&mut self, qp: ArcBorrow<'_, Qp>, why: StateCause) {
-        let mut send = qp.send.lock();
-        let mut recv = qp.recv.lock();
-        if !qp.enter_error(&mut send, &mut recv, why) {
-            return;
-        }
-        if why == StateCause::Fatal {
-            self.event(qp, QpEvent::Fatal);
-        }
-        self.flush_or_leave_sends(&mut send, qp);
-        if self.flush_receives(&mut recv, qp) {
-            self.leave_to_answerer(&mut recv, qp);
-        }
-        if let ReceiveSource::Shared(_) = qp.receives {
-            // The WQEs it had taken from the SRQ are flushed.
-            self.event(qp, QpEvent::LastWqeReached);
-        }
     }
 
     /// Flushes the send queue, and leaves what is over the budget to a worker.
@@ -317,18 +328,6 @@ impl<'a> Ctx<'a> {
         let sends = self.flush_sends(&mut send, qp);
         let receives = self.flush_receives(&mut recv, qp);
         sends || receives
-    }
-
-    /// Moves the QP to SQE and flushes the send queue.
-    #[cold]
-    fn enter_send_error(&mut self, qp: ArcBorrow<'_, Qp>) {
-        let mut send = qp.send.lock();
-        let mut recv = qp.recv.lock();
-        if !qp.enter_send_error(&mut send, &mut recv) {
-            return;
-        }
-        drop(recv);
-        self.flush_or_leave_sends(&mut send, qp);
     }
 
     /// Queues the worker that [`Offload`](crate::core::offload::Offload) named. The queue needs no

@@ -232,7 +232,7 @@ impl PortListing {
         port.leave();
         for qp in self.directory.qps.all(&rcu) {
             if Arc::ptr_eq(&qp.port, port) && qp.known_as != MANAGEMENT_QP {
-                qp.fail_later(Ending::User);
+                qp.mark_failing(Ending::User);
                 self.directory.workqueues.call_answerer(qp, now);
             }
         }

@@ -336,6 +336,19 @@ pub fn fail(qp: &Arc<Qp>) {
     });
 }
 
+/// Carries out a failure that an invocation has met and may not have carried out yet, though its
+/// completion is known. Afterwards the state is what the completions say.
+pub fn settle(qp: &Arc<Qp>) {
+    // `None`: the module is being unloaded.
+    let _ = Ctx::run(RunContext::Task, |ctx| {
+        let qp = qp.as_arc_borrow();
+        // Whoever has met it and not marked the QP yet holds one of the locks.
+        let _send = qp.send.lock();
+        let _recv = qp.recv.lock();
+        ctx.move_marked(qp);
+    });
+}
+
 /// Like [`fail`], and flushes all WQEs before it returns: WQEs that workers had not reached would
 /// be lost if the QP is destroyed next.
 pub fn fail_and_flush(qp: &Arc<Qp>) {
@@ -506,9 +519,7 @@ impl WorkItem<ANSWER> for Qp {
         let qp = this.as_arc_borrow();
         // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Task, |ctx| {
-            if let Some(to) = qp.take_failing() {
-                ctx.fail_with(qp, to);
-            }
+            ctx.move_marked(qp);
             let mut recv = qp.recv.lock();
             if recv.answering == Answering::Inline {
                 return;

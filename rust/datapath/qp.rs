@@ -141,7 +141,7 @@ pub struct Qp {
     /// A [`QpState`]. Written under both queue locks, read under either.
     state: Atomic<u32>,
     pub(super) steering: Steering,
-    /// An [`Ending`] that a worker will carry out, or 0.
+    /// An [`Ending`] that is not carried out yet, or 0.
     failing: Atomic<u32>,
     /// The send queue. Taken before any `recv`.
     #[pin]
@@ -560,20 +560,22 @@ impl Qp {
         true
     }
 
-    /// Leaves the state change to the responding worker, which the caller queues next. Keeps the
-    /// most severe ending.
-    pub(super) fn fail_later(&self, to: Ending) {
+    /// Marks it as failing; the caller sees to it that [`Ctx`](super::ctx::Ctx) moves it. Keeps the
+    /// most severe ending. The data path holds one of the queue locks.
+    pub(super) fn mark_failing(&self, to: Ending) {
         let mut failing = self.failing.load(Relaxed);
         while let Err(now) = self.failing.cmpxchg(failing, failing.max(to as u32), Full) {
             failing = now;
         }
     }
 
-    /// The ending left by [`Self::fail_later`] since the last call.
+    /// Whether it is marked.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Acquire) != 0
+    }
+
+    /// Takes the mark. The caller holds both queue locks.
     pub(super) fn take_failing(&self) -> Option<Ending> {
-        match self.failing.load(Acquire) {
-            0 => None,
-            _ => Ending::from_raw(self.failing.xchg(0, Full)),
-        }
+        Ending::from_raw(self.failing.xchg(0, Full))
     }
 }

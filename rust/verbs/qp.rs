@@ -235,6 +235,7 @@ impl QueuePair for QpObject {
         let mut attributes = self.attributes.lock();
         // The real state decides, not the user's view; a transition to ERR by an error of the data
         // path may come at any time and wins.
+        post::settle(&self.qp);
         let from = self.qp.state();
         let to = change.state.unwrap_or(from);
         modify::check(&change, self.kind, from, to)?;
@@ -281,6 +282,7 @@ impl QueuePair for QpObject {
     fn query(&self) -> Report {
         let settings = self.attributes.lock();
         let mut attributes = *settings;
+        post::settle(&self.qp);
         let draining = self.qp.is_draining();
         let state = self.qp.state();
         if matches!(

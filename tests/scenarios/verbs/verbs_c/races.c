@@ -4,8 +4,10 @@
  * one completion queue, while others make, connect, break and destroy queue pairs on that completion queue, and register
  * and deregister memory in that protection domain. How much is counted, not timed.
  */
+#define _GNU_SOURCE
 #include "pair.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -148,6 +150,66 @@ static void shared_queues(void)
 	pair_close(&shared);
 }
 
+enum { FAILURES = 300 };
+
+static atomic_uint recovered;
+
+static void recover(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };
+
+	if (p.opt.type != IBV_QPT_RC) {
+		MUST(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE));
+		return;
+	}
+	MUST(to_state(&p.a, IBV_QPS_RESET));
+	MUST(to_init(&p, &p.a));
+	MUST(to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num));
+	MUST(to_rts(&p, &p.a));
+}
+
+/* It runs as soon as it is woken, on the CPU of the poster: while the post is still in the kernel, if that can be preempted. */
+static void *run_recoverer(void *arg)
+{
+	const struct sched_param prompt = { .sched_priority = 1 };
+
+	(void)arg;
+	CHECK(!sched_setscheduler(0, SCHED_FIFO, &prompt), "no real-time priority");
+	for (unsigned int n = 0; n < FAILURES; n++) {
+		CHECK(event_within(&p.a, 1000 * patience()), "no event of the request in error");
+		expect(&p.a, n, IBV_WC_LOC_PROT_ERR, "a request without memory");
+		MUST(ibv_req_notify_cq(p.a.cq, 0));
+		recover();
+		atomic_store(&recovered, n + 1);
+	}
+	return NULL;
+}
+
+static void recovered_at_once(void)
+{
+	unsigned int early = 0;
+	pthread_t recoverer;
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK(!sched_setaffinity(0, sizeof(one), &one), "not on one CPU");
+	MUST(ibv_req_notify_cq(p.a.cq, 0));
+	MUST(pthread_create(&recoverer, NULL, run_recoverer, NULL));
+	for (unsigned int n = 0; n < FAILURES; n++) {
+		struct ibv_sge nowhere = { .addr = (uintptr_t)p.a.buf, .length = 8, .lkey = p.a.mr->lkey ^ 1 };
+		struct ibv_send_wr w = wr(IBV_WR_SEND, n, &nowhere, 1);
+
+		post(&p.a, &w);
+		early += atomic_load(&recovered) > n;
+		while (atomic_load(&recovered) <= n)
+			sched_yield();
+		CHECK(state_of_qp(p.a.qp) == IBV_QPS_RTS, "after recovery %u of %u it failed once more", n + 1, FAILURES);
+	}
+	pthread_join(recoverer, NULL);
+	printf("%u of %u times it had recovered before the post returned\n", early, FAILURES);
+}
+
 const struct test_case race_cases[] = {
 	{ "shared-queues", shared_queues,
 	  "threads post to one queue pair and poll one queue, others break and make queue pairs and regions",
@@ -155,5 +217,11 @@ const struct test_case race_cases[] = {
 	{ "shared-receives", shared_receives,
 	  "threads share a receive queue and a completion queue, both resized, others break queue pairs and renew handles",
 	  .seconds = 240, .rxe = "is not judged here" },
+	{ "reset-at-once", recovered_at_once,
+	  "a queue pair is connected anew before the post that has failed returns: it does not fail once more",
+	  .rxe = "is not judged here", .opt = { .events = true }, .len = 4096 },
+	{ "resumed-at-once", recovered_at_once,
+	  "a queue pair in SQE goes on before the post that has failed returns: it does not fail once more",
+	  .rxe = "is not judged here", .opt = { .events = true, .type = IBV_QPT_UC }, .len = 4096 },
 	{ NULL },
 };
