@@ -188,7 +188,8 @@ impl Backlogs {
         })
     }
 
-    /// Waits until all that was queued before has been executed. May sleep.
+    /// Ends all batches that are arriving, and waits for a run of each backlog. What is left then
+    /// waits for nothing but its turn. May sleep.
     pub(super) fn settle(&self) {
         for backlog in &self.cpus {
             self.end_arriving(&mut backlog.arriving.lock());

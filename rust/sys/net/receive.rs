@@ -44,8 +44,8 @@ pub trait Receiver: 'static {
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable);
 
     /// Called when sockets have been closed, or a net device has left, and all calls for their
-    /// packets have returned: waits for the packets that were deferred. May sleep, and must not
-    /// wait for anything that takes the RTNL.
+    /// packets have returned: of what was deferred, nothing waits for more to come. May sleep, and
+    /// must not wait for anything that takes the RTNL.
     fn settle();
 }
 
@@ -355,8 +355,8 @@ impl<R: Receiver> SocketPair<R> {
 }
 
 impl<R: Receiver> Drop for SocketPair<R> {
-    /// Closes the sockets and waits for receivers in progress, and for what they have deferred.
-    /// Sleeps.
+    /// Closes the sockets and waits for receivers in progress. What they have deferred has its turn
+    /// soon. Sleeps.
     fn drop(&mut self) {
         // SAFETY: The sockets were opened by `open` and are closed only here.
         unsafe { bindings::ferroce_sockets_close(&mut self.sockets) };
