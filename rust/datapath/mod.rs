@@ -28,17 +28,20 @@
 //! ```
 //!
 //! What needs no kernel is in [`core`](crate::core): the protocol, [`queue`] (private copies of
-//! WQEs, CQEs, the consumer side of an SRQ) and [`offload`] (which CPU sends, at which priority).
+//! WQEs, CQEs, the consumer side of an SRQ), [`offload`] (which CPU sends, at which priority) and
+//! [`steering`] (which CPU executes what arrives).
 //!
 //! [`queue`]: crate::core::queue
 //! [`offload`]: crate::core::offload
 //! [`offload::stream`]: crate::core::offload::stream
+//! [`steering`]: crate::core::steering
 //!
 //! Processing runs to completion: the system call that rings the doorbell transmits, the softirq
 //! that receives a request places the data and responds, and the softirq that receives the ACK
 //! completes the WQE. Each invocation has a budget; work beyond it goes to a worker. If a process
 //! posts faster than this path transmits ([`offload::stream`]), its send queue is offloaded: a
-//! worker on another CPU transmits.
+//! worker on another CPU transmits, or a timer on this one. A long batch that arrives is executed
+//! on another CPU ([`backlog`]).
 //!
 //! Lock order: send queue of a QP, receive queue of a QP (of the peer QP on the local path), SRQ,
 //! CQ. No code takes a queue lock while it holds a later lock of this order, so QPs may be

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packet reception: from the UDP socket to the QP, all in the receive softirq.
+//! Packet reception: from the UDP socket to the QP, all in the receive softirq, or in a softirq of
+//! the CPU that a batch is steered to ([`super::backlog`]).
 
 use crate::core::kick::Kick;
 use crate::core::segment::{
