@@ -412,7 +412,8 @@ pub(super) fn connect(send: &mut SendQueue, recv: &mut RecvQueue, peer: u32, pat
 }
 
 /// Most bytes of kept packets of all devices together. What comes beyond them is dropped, as it is
-/// for a peer that does not know better.
+/// for a peer that does not know better. A packet that shares a page counts as a quarter of it at
+/// least, so the pages that are held are at most four times as much.
 const MOST_BYTES: usize = 64 << 20;
 
 /// The bytes of all kept packets.

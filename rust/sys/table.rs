@@ -204,10 +204,13 @@ impl<T: Send + Sync> Table<T> {
 
     /// Like [`Self::reserve`], in this context.
     pub fn reserve_in(&self, context: AllocContext, max: u32) -> Result<Reserved<'_, T>> {
-        let mut next = self.next.load(Ordering::Relaxed);
+        let hint = self.next.load(Ordering::Relaxed);
+        let mut next = hint;
         let reserved = self.reserve_from(&mut next, 1..=max, context)?;
-        // Racing callers may start at the same hint.
-        self.next.store(next, Ordering::Relaxed);
+        // Not if another caller has moved it: it must not go back to numbers that are just free.
+        let _ = self
+            .next
+            .compare_exchange(hint, next, Ordering::Relaxed, Ordering::Relaxed);
         Ok(reserved)
     }
 
