@@ -61,8 +61,8 @@ def add(netdev, name=None, if_missing=False):
 def delete(what, stay_kept=False):
     """Deletes a link by its own name or by that of its netdev."""
     need_root("deleting a link")
-    link = next(iter(called(what)), None)
-    netdev = next((netdev for netdev, name in kept().items() if what in (netdev, name)
+    link, first = next(iter(called(what)), None), in_this_namespace(what)[0]
+    netdev = next((netdev for netdev, name in kept().items() if what in (netdev, name) or netdev == first
                    or link and link.netdev == netdev), None)
     if netdev and not stay_kept:
         # Which deletes the link.

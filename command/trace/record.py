@@ -194,12 +194,12 @@ def has_packets(path: str) -> bool:
 
 def clear(folder: str) -> None:
     """Makes the folder, or takes out what an earlier run has left there, which is not of this one."""
-    old = glob.glob(os.path.join(glob.escape(folder), "*.pcap"))
+    old = [path for name in (EVENTS, "*.pcap") for path in glob.glob(os.path.join(glob.escape(folder), name))]
     if old and not os.path.exists(os.path.join(folder, f"{HERE}.pcap")):
-        raise NotReadable(f"{folder} holds captures of somebody else, such as {os.path.basename(min(old))}: name another folder")
+        raise NotReadable(f"{folder} holds files of somebody else, such as {os.path.basename(old[-1])}: name another folder")
     try:
         os.makedirs(folder, exist_ok=True)
-        for path in [*old, os.path.join(folder, EVENTS)]:
+        for path in old:
             with suppress(FileNotFoundError):
                 os.unlink(path)
     except OSError as e:

@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering::{
     SeqCst, //
 };
 use core::sync::atomic::{
+    fence,
     AtomicPtr,
     AtomicU64, //
 };
@@ -302,9 +303,10 @@ impl<T: Expires<ID>, const ID: u64> Drop for Running<T, ID> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; `_owner` is dropped after this.
         let deadline = unsafe { self.deadline.as_ref() };
-        // A full barrier: whether the timer is active is looked at without its lock, and one that
-        // is started behind that must find no owner.
-        deadline.owner.swap(core::ptr::null_mut(), SeqCst);
+        deadline.owner.store(core::ptr::null_mut(), Release);
+        // Whether the timer is active is looked at without its lock, and one that is started behind
+        // that must find no owner. An exchange would not do: on aarch64 a load may overtake it.
+        fence(SeqCst);
         // SAFETY: The timer is set up.
         unsafe { bindings::hrtimer_cancel(deadline.timer.get()) };
         deadline.programmed.store(IDLE, Relaxed);

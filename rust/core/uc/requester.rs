@@ -120,8 +120,8 @@ impl<S: DerefMut<Target = [UnreliableSlot]>> UnreliableRequester<S> {
         self.packet = 0;
     }
 
-    /// The transition from SQE to RTS. The caller has flushed everything: a WQE with an error that
-    /// were left here would never complete.
+    /// The transition from SQE to RTS. The caller has flushed everything: one with an error that is
+    /// left here would never complete.
     pub fn resume(&mut self) {
         if self.state == UnreliableState::Failed {
             self.state = UnreliableState::Ready;

@@ -157,7 +157,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             Some(Err(_)) | None => self.count(1, |counters| &mut counters.out_of_sequence),
         }
         if placed.is_none() {
-            self.recovery.not_placed(sequence, now);
+            // The peer is at work.
+            self.recovery.tail.defer(now);
             self.implied_loss(sink);
         }
         Err(self.ignored(Ignored::Gap, sink))

@@ -307,15 +307,6 @@ impl<A: Spare> LossRecovery<A> {
         }
     }
 
-    /// A READ response came behind a missing one and is not placed. If it is the last one that the
-    /// probe has asked for, what is missing before it was lost again, if it was lost before.
-    pub(super) fn not_placed(&mut self, sequence: Sequence, now: u64) {
-        if self.tail.was_probed(sequence) {
-            self.implied_at = None;
-        }
-        self.tail.defer(now);
-    }
-
     /// The cursor goes back to this packet: what is known of it and of later ones no longer holds.
     pub(super) fn rewind(&mut self, to: Sequence, una: Sequence) {
         if to > una {
