@@ -101,8 +101,8 @@ pub trait KickEnv<C> {
     fn flush(&mut self) -> bool;
     /// The queue has failed.
     fn fail(&mut self);
-    /// Charges the run of a worker to its CPU.
-    fn worked(&mut self, worker: Worker);
+    /// Charges the run of a worker to its CPU. Returns how many queues share the round of a timer.
+    fn worked(&mut self, worker: Worker) -> u32;
     /// A worker on this CPU has served a queue well or not: for all who may invite one there.
     fn judge(&mut self, cpu: C, verdict: HelperVerdict);
     /// Publishes the consumer index, the counters and the deadline.
@@ -159,9 +159,9 @@ pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool
     match why {
         Kick::Doorbell | Kick::DoorbellAgain { last: false } => more,
         Kick::Worker { worker, .. } => {
-            queue.worked(worker);
+            let queues = queue.worked(worker);
             let fetched = queue.fetched().wrapping_sub(before);
-            after_run(queue, more, fetched)
+            after_run(queue, more, fetched, queues)
         }
         Kick::DoorbellAgain { last: true } | Kick::Progress(_) | Kick::Deadline(_) => {
             if more {
@@ -213,9 +213,14 @@ where
 }
 
 /// A worker has run: sees who continues. Returns whether the timer runs again at once.
-fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetched: u32) -> bool {
+fn after_run<C: Copy + PartialEq>(
+    queue: &mut impl KickEnv<C>,
+    more: bool,
+    fetched: u32,
+    queues: u32,
+) -> bool {
     let point = queue.point();
-    let ran = queue.offload().worker_ran(more, fetched, point);
+    let ran = queue.offload().worker_ran(more, fetched, queues, point);
     tell(queue);
     queue.asked(AskedBy::WorkerRan);
     let call = match ran {
@@ -326,7 +331,9 @@ mod tests {
 
         fn fail(&mut self) {}
 
-        fn worked(&mut self, _: Worker) {}
+        fn worked(&mut self, _: Worker) -> u32 {
+            1
+        }
 
         fn judge(&mut self, _: u32, _: HelperVerdict) {}
 

@@ -325,11 +325,12 @@ impl Workqueues {
         let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
     }
 
-    /// This CPU has polled a ring until `now`.
-    pub(super) fn polled(&self, now: u64) {
-        if let Some(rounds) = self.rounds(Cpu::current()) {
+    /// This CPU has polled a ring until `now`. Returns how many queues share its rounds.
+    pub(super) fn polled(&self, now: u64) -> u32 {
+        self.rounds(Cpu::current()).map_or(1, |rounds| {
             rounds.served(now);
-        }
+            rounds.queues()
+        })
     }
 
     /// Polling rounds of this CPU.

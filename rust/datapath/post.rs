@@ -218,10 +218,13 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
         self.ctx.fail_sends(self.qp);
     }
 
-    fn worked(&mut self, worker: Worker) {
+    fn worked(&mut self, worker: Worker) -> u32 {
         match worker {
             Worker::Timer => self.ctx.directory.workqueues.polled(work::now()),
-            Worker::Near | Worker::Far => self.ctx.worked(),
+            Worker::Near | Worker::Far => {
+                self.ctx.worked();
+                1
+            }
         }
     }
 

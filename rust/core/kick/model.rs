@@ -614,7 +614,9 @@ impl KickEnv<u32> for Kicked<'_> {
         panic!("{:?}", self.model.requester.counters());
     }
 
-    fn worked(&mut self, _: Worker) {}
+    fn worked(&mut self, _: Worker) -> u32 {
+        1
+    }
 
     fn judge(&mut self, cpu: u32, verdict: HelperVerdict) {
         self.model.helpers[cpu as usize].judge(verdict, self.model.now);

@@ -76,6 +76,9 @@ pub struct Rounds {
     began: AtomicU64,
     /// Earliest start of the next round.
     next: AtomicU64,
+    /// Queues served in this round so far, and in the one before.
+    queues: AtomicU32,
+    queues_before: AtomicU32,
 }
 
 impl Rounds {
@@ -87,12 +90,23 @@ impl Rounds {
             let number = number.wrapping_add(1);
             self.number.store(number, Relaxed);
             self.began.store(now, Relaxed);
+            self.queues_before.store(self.queues.load(Relaxed), Relaxed);
+            self.queues.store(1, Relaxed);
             return Ok(number);
         }
         if last == number {
             return Err(next);
         }
+        let queues = self.queues.load(Relaxed);
+        self.queues.store(queues.saturating_add(1), Relaxed);
         Ok(number)
+    }
+
+    /// Queues that share a round, as far as is known: so many at least, or as many as in the last
+    /// one.
+    pub fn queues(&self) -> u32 {
+        let before = self.queues_before.load(Relaxed);
+        self.queues.load(Relaxed).max(before).max(1)
     }
 
     /// A queue was served in this round, until `now`.
@@ -241,13 +255,17 @@ mod tests {
         // Two queues, each of which takes 30 us.
         assert_eq!(rounds.enter(0, at), Ok(1));
         rounds.served(at + 30_000);
+        assert_eq!(rounds.queues(), 1);
         assert_eq!(rounds.enter(0, at + 30_000), Ok(1));
+        assert_eq!(rounds.queues(), 2);
         rounds.served(at + 60_000);
         // The first timer was armed when less time had passed.
         let next = at + 90_000;
         assert_eq!(rounds.enter(1, at + 60_000), Err(next));
         assert_eq!(rounds.next(at + 60_000, 1), next);
         assert_eq!(rounds.enter(1, next), Ok(2));
+        // As many as in the round before.
+        assert_eq!(rounds.queues(), 2);
         rounds.served(next + 10);
         assert_eq!(rounds.enter(1, next + 10), Ok(2));
         assert_eq!(rounds.enter(2, next + 20), Err(next + 10 + PERIOD));

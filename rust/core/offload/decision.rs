@@ -250,7 +250,8 @@ pub(super) struct Polls<C> {
     /// Number of polls, and of WQEs fetched.
     count: u32,
     took: u32,
-    /// Sum of the intervals before each poll that fetched WQEs.
+    /// Its part of the intervals before each poll that fetched WQEs, which it shares with the other
+    /// queues of the round.
     time: u64,
     /// Consecutive polls that found an empty ring.
     idle: u32,
@@ -281,13 +282,15 @@ impl<C> Polls<C> {
         }
     }
 
-    /// A poll is over: it fetched `took` WQEs, and `more` work is left.
-    pub(super) fn polled(&mut self, more: bool, took: u32, now: u64) {
+    /// A poll is over: it fetched `took` WQEs, and `more` work is left. `queues` share the round.
+    pub(super) fn polled(&mut self, more: bool, took: u32, queues: u32, now: u64) {
         self.count = self.count.saturating_add(1);
         self.took = self.took.saturating_add(took);
         if took != 0 {
+            // The process filled the other queues in the same time.
             let passed = now.saturating_sub(self.last);
-            self.time = self.time.saturating_add(passed);
+            let share = passed.checked_div(queues.into()).unwrap_or(passed);
+            self.time = self.time.saturating_add(share);
         }
         self.last = now;
         self.idle = match took {

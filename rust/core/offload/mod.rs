@@ -369,11 +369,21 @@ impl<C: Copy + PartialEq> Offload<C> {
         }
     }
 
-    /// A run of a worker is over: it fetched `took` WQEs; `more` work is left.
-    pub fn worker_ran(&mut self, more: bool, took: u32, point: SchedPoint<C>) -> AfterRun<C> {
+    /// A run of a worker is over: it fetched `took` WQEs; `more` work is left. `queues` share the
+    /// round of the timer.
+    pub fn worker_ran(
+        &mut self,
+        more: bool,
+        took: u32,
+        queues: u32,
+        point: SchedPoint<C>,
+    ) -> AfterRun<C> {
         let (on, process) = match self.mode {
             Mode::Working { on, process } => (on, process),
-            Mode::Polling(polls) => return self.polled(polls, more, took, point.now),
+            Mode::Polling(mut polls) => {
+                polls.polled(more, took, queues, point.now);
+                return self.polled(polls, more, point.now);
+            }
             Mode::Inline { .. } | Mode::Inviting { .. } | Mode::Moving { .. } => {
                 return AfterRun::Rest;
             }
@@ -402,9 +412,8 @@ impl<C: Copy + PartialEq> Offload<C> {
         self.stream.is_kernel_bound() && self.offload_backoff.is_over(now)
     }
 
-    /// A poll is over: it fetched `took` WQEs.
-    fn polled(&mut self, mut polls: Polls<C>, more: bool, took: u32, now: u64) -> AfterRun<C> {
-        polls.polled(more, took, now);
+    /// A poll is over.
+    fn polled(&mut self, polls: Polls<C>, more: bool, now: u64) -> AfterRun<C> {
         self.mode = Mode::Polling(polls);
         let cost = self.stream.cost();
         if polls.goes_on(cost) && (polls.inviting || !self.may_invite(now)) {

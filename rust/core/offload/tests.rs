@@ -111,7 +111,7 @@ mod offload {
             offload.worker_runs(Worker::Near, here, false),
             Decision::Send
         );
-        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, here), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
         // All is acknowledged.
         assert_eq!(ring(&mut offload, 2, InFlight::Nothing), Decision::Send);
@@ -228,7 +228,7 @@ mod offload {
         let there = at(1, InFlight::Awaited);
         for _ in 0..decision::WANTED_RUNS {
             assert_eq!(
-                offload.worker_ran(true, 100, there),
+                offload.worker_ran(true, 100, 1, there),
                 AfterRun::Again(far(1))
             );
             assert_eq!(
@@ -260,7 +260,10 @@ mod offload {
     fn comes_back_when_requests_wait_longer_than_they_need() {
         let mut offload = away();
         let mut there = at(1, InFlight::Nothing);
-        assert_eq!(offload.worker_ran(true, 64, there), AfterRun::Again(far(1)));
+        assert_eq!(
+            offload.worker_ran(true, 64, 1, there),
+            AfterRun::Again(far(1))
+        );
         // The process is the slow one, or neither is.
         for (took, time) in [(decision::JUDGED - 1, 1_000_000), (100, 150_000)] {
             there.now += time;
@@ -269,7 +272,7 @@ mod offload {
                 Decision::Send
             );
             assert_eq!(
-                offload.worker_ran(true, took, there),
+                offload.worker_ran(true, took, 1, there),
                 AfterRun::Again(far(1))
             );
         }
@@ -279,7 +282,7 @@ mod offload {
             Decision::Send
         );
         assert_eq!(
-            offload.worker_ran(true, 100, there),
+            offload.worker_ran(true, 100, 1, there),
             AfterRun::MoveBack(Decision::Leave(near(0)))
         );
         assert_eq!(offload.moves().back, 1);
@@ -294,19 +297,22 @@ mod offload {
                 offload.worker_runs(Worker::Far, there, true),
                 Decision::Send
             );
-            assert_eq!(offload.worker_ran(false, 0, there), AfterRun::Again(far(1)));
+            assert_eq!(
+                offload.worker_ran(false, 0, 1, there),
+                AfterRun::Again(far(1))
+            );
         }
         assert_eq!(
             offload.worker_runs(Worker::Far, there, true),
             Decision::Send
         );
-        assert_eq!(offload.worker_ran(false, 0, there), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, there), AfterRun::Rest);
         assert_eq!(offload.rest(true), Some(far(1)));
         assert_eq!(
             offload.worker_runs(Worker::Far, there, true),
             Decision::Send
         );
-        assert_eq!(offload.worker_ran(false, 0, there), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, there), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
         assert_eq!(ring(&mut offload, 0, InFlight::Nothing), Decision::Send);
     }
@@ -359,7 +365,7 @@ mod offload {
                 Decision::Send
             );
             assert_eq!(
-                offload.worker_ran(false, took, here),
+                offload.worker_ran(false, took, 1, here),
                 AfterRun::Again(timer(0, periods))
             );
         }
@@ -368,7 +374,7 @@ mod offload {
             offload.worker_runs(Worker::Timer, here, false),
             Decision::Send
         );
-        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, here), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
         // A timer that is still armed finds nothing to do.
         assert_eq!(
@@ -384,10 +390,10 @@ mod offload {
         assert_eq!(offload.moves().polled, 2);
         // Not so when that was a lone message.
         for took in [1, 0, 0, 0, 0] {
-            let after = offload.worker_ran(false, took, here);
+            let after = offload.worker_ran(false, took, 1, here);
             assert!(matches!(after, AfterRun::Again(_)));
         }
-        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, here), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
         assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Send);
     }
@@ -411,7 +417,7 @@ mod offload {
         let there = at(1, InFlight::Nothing);
         for run in 0.. {
             let took = if run < 8 { took } else { 0 };
-            if offload.worker_ran(false, took, there) == AfterRun::Rest {
+            if offload.worker_ran(false, took, 1, there) == AfterRun::Rest {
                 break;
             }
         }
@@ -451,7 +457,7 @@ mod offload {
         let mut offload = polling_and_inviting();
         let here = at(0, InFlight::Awaited);
         assert_eq!(
-            offload.worker_ran(false, 9, here),
+            offload.worker_ran(false, 9, 1, here),
             AfterRun::Again(timer(0, 1))
         );
         let there = at(1, InFlight::Nothing);
@@ -494,7 +500,7 @@ mod offload {
             );
             let here = at(0, InFlight::Awaited);
             assert_eq!(
-                offload.worker_ran(false, 9, here),
+                offload.worker_ran(false, 9, 1, here),
                 AfterRun::Again(timer(0, 1))
             );
         }
@@ -507,10 +513,10 @@ mod offload {
             let mut offload = polling();
             let here = at(0, InFlight::Awaited);
             for _ in 1..polls {
-                let after = offload.worker_ran(false, took, here);
+                let after = offload.worker_ran(false, took, 1, here);
                 assert!(matches!(after, AfterRun::Again(_)));
             }
-            assert_eq!(offload.worker_ran(false, took, here), AfterRun::Rest);
+            assert_eq!(offload.worker_ran(false, took, 1, here), AfterRun::Rest);
             assert!(!offload.polling_backoff.is_over(0));
         }
     }
@@ -521,21 +527,24 @@ mod offload {
         let mut offload = polling();
         for _ in 0..decision::BEHIND_RUNS {
             assert_eq!(
-                offload.worker_ran(true, 100, here),
+                offload.worker_ran(true, 100, 1, here),
                 AfterRun::Again(timer(0, 1))
             );
         }
-        assert_eq!(offload.worker_ran(true, 0, here), AfterRun::Again(near(0)));
+        assert_eq!(
+            offload.worker_ran(true, 0, 1, here),
+            AfterRun::Again(near(0))
+        );
         assert_eq!(
             offload.worker_runs(Worker::Near, here, false),
             Decision::Send
         );
         let mut offload = polling();
         for _ in 0..decision::IDLE_POLLS {
-            let after = offload.worker_ran(false, 0, here);
+            let after = offload.worker_ran(false, 0, 1, here);
             assert!(matches!(after, AfterRun::Again(_)));
         }
-        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, here), AfterRun::Rest);
         assert_eq!(offload.rest(true), Some(near(0)));
         // Its CPU has gone offline.
         let mut offload = polling();
@@ -551,15 +560,33 @@ mod offload {
         let mut offload = polling();
         let mut here = at(0, InFlight::Awaited);
         assert_eq!(
-            offload.worker_ran(false, 100, here),
+            offload.worker_ran(false, 100, 1, here),
             AfterRun::Again(timer(0, 1))
         );
         here.now += 10_000_000;
-        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.worker_ran(false, 0, 1, here), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
         offload.stream.forget();
         let decision = stream(&mut offload, InFlight::Nothing, 1);
         assert_eq!(decision, Decision::Leave(timer(0, 1)));
+    }
+
+    #[test]
+    fn queues_share_the_time_of_a_round() {
+        // 100 WQEs of each queue, after three times as long as doorbells for one of them take.
+        for (queues, helps) in [(1, false), (2, false), (16, true)] {
+            let mut offload = polling();
+            let mut here = at(0, InFlight::Awaited);
+            let cost = offload.stream.cost();
+            here.now += 3 * 100 * cost;
+            let _ = offload.worker_ran(false, 100, queues, here);
+            for _ in 0..decision::IDLE_POLLS {
+                let _ = offload.worker_ran(false, 0, queues, here);
+            }
+            let _ = offload.worker_ran(false, 0, queues, here);
+            assert_eq!(offload.rest(false), None);
+            assert_eq!(offload.polling_backoff.is_over(here.now), helps);
+        }
     }
 
     #[test]

@@ -472,7 +472,9 @@ impl KickEnv<u32> for Kicked<'_> {
         unreachable!("nothing fails");
     }
 
-    fn worked(&mut self, _: Worker) {}
+    fn worked(&mut self, _: Worker) -> u32 {
+        1
+    }
 
     fn judge(&mut self, _: u32, _: HelperVerdict) {}
 

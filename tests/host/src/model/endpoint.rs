@@ -702,7 +702,9 @@ impl KickEnv<u32> for Network<'_> {
         self.qp.failing = true;
     }
 
-    fn worked(&mut self, _: Worker) {}
+    fn worked(&mut self, _: Worker) -> u32 {
+        1
+    }
 
     fn publish(&mut self) {
         if let Some(at) = self.qp.requester.deadline() {
