@@ -190,7 +190,7 @@ def page(result, before, about):
             ratio, was = row["ratio"], before.get(bed(result, result["how"]), {}).get(row["key"])
             cells = [row["name"], *(f"{number(row[driver]['median'])} {row['unit']}" for driver in plan.DRIVERS),
                      f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})",
-                     f"{was:.2f}" if was else "", f"{row['target']:.1f}" if row["target"] else ""]
+                     f"{was:.2f}" if was else "", f"{row['target']:.3g}" if row["target"] else ""]
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     lines += ["### Instructions of one operation", "", "| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]

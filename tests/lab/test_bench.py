@@ -90,7 +90,7 @@ class Reached(unittest.TestCase):
         result = summary.summarize(events) | {"how": "emulated, qemu 10", "rounds": 1}
         page = summary.page(result, {summary.bed(result, "emulated"): {row.key: 9.8}}, "a machine")
         line = next(line for line in page if line.startswith(f"| {row.name} |"))
-        self.assertEqual(line.split(" | ")[3:], ["8.00 (8.00 to 8.00)", "9.80", f"{row.target(None):.1f} |"])
+        self.assertEqual(line.split(" | ")[3:], ["8.00 (8.00 to 8.00)", "9.80", f"{row.target(None):.3g} |"])
         self.assertEqual(page[-1], "| veth: SEND | 100.0 | 250.0 | 2.50x |")
 
     def test_a_loss_is_told_and_the_record_goes_on(self):
