@@ -186,6 +186,21 @@ impl Tail {
         self.probes = self.probes.saturating_add(1);
     }
 
+    /// Whether a peer that has lost nothing may be silent until `now`: it was for so long before. If
+    /// so, the probe that is due is left out, and the next one follows as if it had been sent.
+    pub(in super::super) fn spares(&mut self, now: u64) -> bool {
+        let silence = now.saturating_sub(self.active);
+        let spares = self
+            .round_trip
+            .patience()
+            .is_some_and(|time| silence < time);
+        if spares {
+            self.probe = Probe::Idle;
+            self.probes = self.probes.saturating_add(1);
+        }
+        spares
+    }
+
     /// Whether the last probe was this packet.
     pub(in super::super) fn was_probed(&self, sequence: Sequence) -> bool {
         self.probe == Probe::Sent(sequence)
