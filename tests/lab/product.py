@@ -149,7 +149,8 @@ def shell(_root):
             screen.type("echo begun; sleep 100000; echo not reached\r")
             screen.until("^begun$")
             screen.type("\x03")
-            screen.until(PROMPT)
+            # Behind the `^C` of the terminal, where the shell had not begun the program yet.
+            screen.until(PROMPT.removeprefix("^"))
             screen.type(advice.group(1) + "\r" + advice.group(2) + "\r")
             talked = screen.until(r"^1000 iters in .* usec/iter$[\s\S]*^1000 iters in .* usec/iter$")
             screen.type("exit\r")
