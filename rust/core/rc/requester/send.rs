@@ -258,9 +258,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// peer has what is missing of the others.
     ///
     /// Of a READ, everything missing of the piece is requested again, as after a loss: a responder
-    /// may forget an earlier part (rdma_rxe does). That is much to do twice for a peer that is at
-    /// work on several, so the probe waits as long as this peer was ever silent, even if that is
-    /// longer than [`Tail`](super::recovery::tail::Tail) waits for others.
+    /// may forget an earlier part (rdma_rxe does). A busy peer that has several of them to do would
+    /// do much twice, so then there is no probe, and the ACK timeout decides.
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         if self.in_flight() == 0 {
             return None;
@@ -275,7 +274,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         let end = if is_answered(slot) {
             let end = read_piece_end(slot.packets, at.packet);
             let behind = slot.first.wrapping_add(u64::from(end));
-            if last.sequence >= behind && self.recovery.tail.spares(now) {
+            if last.sequence >= behind {
+                self.recovery.tail.spared(now);
                 return None;
             }
             let placed = self.recovery.placed.next(at.sequence);

@@ -4,12 +4,12 @@
 //! responder report the loss, and the ACK timeout may be seconds away.
 //!
 //! So after two round trips of silence one packet is retransmitted with an ACK request: the last
-//! one, or the oldest if that was retransmitted before, or if responses answer the last one. The
-//! responder acknowledges it as a duplicate, or reports which packet it misses; either repairs the
-//! rest. If that gets no response either, the next probe follows after twice the time, and so on
-//! up to the ACK timeout. A probe spends no retry, does not move the cursor, and does not touch the
-//! ACK timeout. (IBTA leaves it to the requester how often it sends a packet; RFC 8985 does the
-//! same for TCP.)
+//! one, or the oldest if that was retransmitted before, or if responses answer the last one; but
+//! none where that is one of several READs. The responder acknowledges it as a duplicate, or
+//! reports which packet it misses; either repairs the rest. If that gets no response either, the
+//! next probe follows after twice the time, and so on up to the ACK timeout. A probe spends no
+//! retry, does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the
+//! requester how often it sends a packet; RFC 8985 does the same for TCP.)
 
 use crate::core::rc::sequence::Sequence;
 use crate::core::storage::Known;
@@ -186,19 +186,11 @@ impl Tail {
         self.probes = self.probes.saturating_add(1);
     }
 
-    /// Whether a peer that has lost nothing may be silent until `now`: it was for so long before. If
-    /// so, the probe that is due is left out, and the next one follows as if it had been sent.
-    pub(in super::super) fn spares(&mut self, now: u64) -> bool {
-        let silence = now.saturating_sub(self.active);
-        let spares = self
-            .round_trip
-            .patience()
-            .is_some_and(|time| silence < time);
-        if spares {
-            self.probe = Probe::Idle;
-            self.probes = self.probes.saturating_add(1);
-        }
-        spares
+    /// The probe is left out. The next one follows as if it had been sent.
+    pub(in super::super) fn spared(&mut self, now: u64) {
+        self.active = now;
+        self.probe = Probe::Idle;
+        self.probes = self.probes.saturating_add(1);
     }
 
     /// Whether the last probe was this packet.

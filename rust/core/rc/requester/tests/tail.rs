@@ -180,9 +180,9 @@ fn a_silent_read_is_probed_by_what_is_missing() {
     rig.push(1, Operation::Read, 1);
     rig.push(2, Operation::Read, 1);
     rig.send();
-    // Both are missing: what the second one lacks is seen behind the first one.
+    // The peer may be at work on either of several.
     let _ = rig.tick(rig.now + 2 * MS);
-    assert_eq!(rig.numbers(), [1]);
+    assert_eq!(rig.next(), None);
     let _ = rig.respond(1, true, true, 1);
     let due = rig.requester.deadline().unwrap();
     let _ = rig.tick(due);
@@ -191,30 +191,6 @@ fn a_silent_read_is_probed_by_what_is_missing() {
     rig.push(3, Operation::Read, 1);
     rig.push(4, Operation::Read, 1);
     assert_eq!(rig.numbers(), [3, 4]);
-}
-
-/// A peer at work on several READs was silent for longer than the probe waits: it is not asked
-/// again before that time has passed.
-#[test]
-fn several_reads_are_not_asked_for_again_while_the_peer_was_silent_for_longer() {
-    let mut rig = patient();
-    rig.push(1, Operation::Read, 1);
-    rig.send();
-    let longest = 20 * MS;
-    rig.now += longest;
-    let _ = rig.respond(1, true, true, 1);
-    rig.push(2, Operation::Read, 1);
-    rig.push(3, Operation::Read, 1);
-    rig.send();
-    let began = rig.now;
-    for (due, numbers) in [(longest, [].as_slice()), (2 * longest, &[2])] {
-        assert_eq!(rig.requester.deadline(), Some(began + due));
-        let _ = rig.tick(began + due);
-        assert_eq!(rig.numbers(), numbers);
-    }
-    let _ = rig.respond(2, true, true, 1);
-    let _ = rig.respond(3, true, true, 1);
-    assert_eq!(rig.ended().len(), 3);
 }
 
 /// Responses that come, even if they are not the one that is waited for, show that the peer is at
