@@ -345,7 +345,7 @@ pub fn settle(qp: &Arc<Qp>) {
     // `None`: the module is being unloaded.
     let _ = Ctx::run(RunContext::Task, |ctx| {
         let qp = qp.as_arc_borrow();
-        // Whoever has met it and not marked the QP yet holds one of the locks.
+        // An invocation that has met it and not marked the QP yet holds one of the locks.
         let _send = qp.send.lock();
         let _recv = qp.recv.lock();
         ctx.move_marked(qp);

@@ -815,8 +815,8 @@ fn what_is_refused_is_sent_later() {
     }
 }
 
-/// Whoever was in charge, and whatever is still queued: after a failure all is flushed, also what
-/// is posted then, and nobody stays in charge.
+/// Who is in charge, and what is still queued, does not matter: after a failure all is flushed,
+/// also what is posted then, and nobody stays in charge.
 #[test]
 fn a_queue_that_fails_is_flushed() {
     let mut met = Vec::new();

@@ -106,7 +106,7 @@ impl Rounds {
     /// one.
     pub fn queues(&self) -> u32 {
         let before = self.queues_before.load(Relaxed);
-        self.queues.load(Relaxed).max(before).max(1)
+        self.queues.load(Relaxed).max(before)
     }
 
     /// A queue was served in this round, until `now`.

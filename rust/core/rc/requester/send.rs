@@ -259,14 +259,15 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     ///
     /// Of a READ, everything missing of the piece is requested again, as after a loss: a responder
     /// may forget an earlier part (rdma_rxe does). A busy peer that has several of them to do would
-    /// do much twice, so then there is no probe, and the ACK timeout decides.
+    /// do much twice, so then there is no probe, unless something was lost already.
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         if self.in_flight() == 0 {
             return None;
         }
         let is_answered = |slot: &SendSlot| slot.request.op.reply() == Reply::Response;
         let last = self.cursor_at(self.cursor.sequence.wrapping_sub(1))?;
-        let at = match self.recovery.probes_oldest() || is_answered(self.ring.get(last.index)?) {
+        let is_oldest = self.recovery.probes_oldest();
+        let at = match is_oldest || is_answered(self.ring.get(last.index)?) {
             true => self.oldest(),
             false => last,
         };
@@ -274,7 +275,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         let end = if is_answered(slot) {
             let end = read_piece_end(slot.packets, at.packet);
             let behind = slot.first.wrapping_add(u64::from(end));
-            if last.sequence >= behind {
+            if !is_oldest && last.sequence >= behind {
                 self.recovery.tail.spared(now);
                 return None;
             }

@@ -5,7 +5,7 @@
 //!
 //! So after two round trips of silence one packet is retransmitted with an ACK request: the last
 //! one, or the oldest if that was retransmitted before, or if responses answer the last one; but
-//! none where that is one of several READs. The responder acknowledges it as a duplicate, or
+//! not yet one of several READs. The responder acknowledges it as a duplicate, or
 //! reports which packet it misses; either repairs the rest. If that gets no response either, the
 //! next probe follows after twice the time, and so on up to the ACK timeout. A probe spends no
 //! retry, does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the

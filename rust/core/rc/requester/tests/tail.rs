@@ -183,6 +183,16 @@ fn a_silent_read_is_probed_by_what_is_missing() {
     // The peer may be at work on either of several.
     let _ = rig.tick(rig.now + 2 * MS);
     assert_eq!(rig.next(), None);
+    // Not so when they were sent again.
+    let mut again = patient();
+    again.push(1, Operation::Read, 1);
+    again.push(2, Operation::Read, 1);
+    again.send();
+    let _ = again.tick(again.now + 80 * MS);
+    assert_eq!(again.numbers(), [1, 2]);
+    let due = again.requester.deadline().unwrap();
+    let _ = again.tick(due);
+    assert_eq!(again.numbers(), [1]);
     let _ = rig.respond(1, true, true, 1);
     let due = rig.requester.deadline().unwrap();
     let _ = rig.tick(due);
