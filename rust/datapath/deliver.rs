@@ -56,10 +56,7 @@ use crate::datapath::memory::sg::{
 };
 use crate::datapath::memory::window::BindError;
 use crate::datapath::path::Path;
-use crate::datapath::port::{
-    Port,
-    MANAGEMENT_QP, //
-};
+use crate::datapath::port::Port;
 use crate::datapath::protocol::{
     AnyResponder,
     ReliableRequester,
@@ -385,7 +382,7 @@ pub(super) fn datagram(
     }
     // ib_mad treats a receive as a whole MAD: bytes missing from a short one would be stale
     // contents of the buffer.
-    if qp.known_as == MANAGEMENT_QP && request.payload_len as usize != MAD_LEN {
+    if qp.is_management() && request.payload_len as usize != MAD_LEN {
         return Err(Counter::DropMad);
     }
     let mut target = Target {

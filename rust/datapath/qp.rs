@@ -22,7 +22,10 @@ use crate::datapath::memory::region::DomainId;
 use crate::datapath::memory::sg::Regions;
 use crate::datapath::memory::window::QpId;
 use crate::datapath::path::Path;
-use crate::datapath::port::Port;
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
 use crate::datapath::protocol::{
     AnyRequester,
     ResourceSlots, //
@@ -320,6 +323,12 @@ impl Qp {
             max_inline: self.capacity.max_inline,
             ..trace::NewQp::default()
         });
+    }
+
+    /// Whether it is the GSI QP of its device.
+    #[inline]
+    pub(super) fn is_management(&self) -> bool {
+        self.known_as == MANAGEMENT_QP
     }
 
     /// Another CPU than this one, where what has arrived here may be executed.

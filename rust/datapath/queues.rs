@@ -12,7 +12,6 @@ use crate::core::offload::{
     InFlight,
     Moves,
     Offload,
-    SchedPoint,
     SenderKind, //
 };
 use crate::core::queue::wqe::{
@@ -239,10 +238,10 @@ impl SendQueue {
         }
     }
 
-    /// The input of the offload decision at this point.
+    /// Packets in flight at `now`, as far as their order counts.
     #[inline]
-    pub(super) fn sched_point(&self, now: u64) -> SchedPoint<Cpu> {
-        let in_flight = match &self.requester {
+    pub(super) fn in_flight(&self, now: u64) -> InFlight {
+        match &self.requester {
             _ if self.local => InFlight::Nothing,
             AnyRequester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
             AnyRequester::Reliable(it) if it.is_answer_due() && it.deadline().is_some() => {
@@ -255,11 +254,6 @@ impl SendQueue {
                 Some(at) if now.saturating_sub(at.get()) < TIME_TO_LEAVE => InFlight::Unbounded,
                 _ => InFlight::Nothing,
             },
-        };
-        SchedPoint {
-            here: Cpu::current(),
-            now,
-            in_flight,
         }
     }
 
