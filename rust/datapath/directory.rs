@@ -19,10 +19,7 @@ use crate::core::offload::{
 use crate::core::wire::gid::GROUP_QPN;
 use crate::core::wire::ident::RangedPermutation24;
 use crate::datapath::backlog::Backlogs;
-use crate::datapath::port::{
-    Port,
-    MANAGEMENT_QP, //
-};
+use crate::datapath::port::Port;
 use crate::datapath::qp::{
     Ending,
     Qp,
@@ -231,7 +228,7 @@ impl PortListing {
         let port = &*self.in_netns;
         port.leave();
         for qp in self.directory.qps.all(&rcu) {
-            if Arc::ptr_eq(&qp.port, port) && qp.known_as != MANAGEMENT_QP {
+            if Arc::ptr_eq(&qp.port, port) && !qp.is_management() {
                 qp.mark_failing(Ending::User);
                 self.directory.workqueues.call_answerer(qp, now);
             }
@@ -319,10 +316,11 @@ impl Workqueues {
         let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
     }
 
-    /// Queues a softirq on this CPU: a ULP has posted.
-    pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) {
-        // If it is queued already, it has not looked yet.
-        let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
+    /// Queues a softirq on this CPU: a ULP has posted. Returns `false` if it is queued already, and
+    /// so has not looked yet.
+    pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) -> bool {
+        let queued = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
+        queued.is_ok()
     }
 
     /// This CPU has polled a ring until `now`. Returns how many queues share its rounds.

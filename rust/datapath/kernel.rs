@@ -8,6 +8,7 @@
 //! under a lock of the ring alone, and a softirq continues ([`super::post`]). No lock of the data
 //! path is taken.
 
+use crate::core::offload::ulp::Posts;
 use crate::core::uabi::cqe::{
     Cqe,
     CQE_STRIDE, //
@@ -37,7 +38,10 @@ use crate::sys::ring::{
     Mapping,
     Ring, //
 };
-use crate::sys::sync::IrqLock;
+use crate::sys::sync::{
+    self,
+    IrqLock, //
+};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -48,13 +52,15 @@ use kernel::sync::{
 };
 use zerocopy::transmute;
 
-/// Post locks of a kernel QP.
+/// Post locks of a kernel QP, and whether its posts wait for others.
 #[pin_data]
 pub struct PostLocks {
     #[pin]
     send: IrqLock,
     #[pin]
     recv: IrqLock,
+    /// Whether sends wait for others.
+    posts: Posts,
 }
 
 impl PostLocks {
@@ -63,6 +69,7 @@ impl PostLocks {
         pin_init!(Self {
             send <- IrqLock::new(),
             recv <- IrqLock::new(),
+            posts: Posts::default(),
         })
     }
 
@@ -90,7 +97,12 @@ impl PostLocks {
             writer.publish();
             posted
         });
-        call(qp, &qp.sq);
+        let call = || self.posts.add(!call(qp, &qp.sq));
+        if self.posts.wait() {
+            call();
+        } else {
+            sync::and_run_softirqs(call);
+        }
         posted
     }
 
@@ -263,14 +275,15 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Queues the softirq that sends, if the ring asks for doorbells.
-fn call(qp: &Arc<Qp>, ring: &Ring) {
+/// Queues the softirq that sends, if the ring asks for doorbells. Returns whether it was not queued
+/// already.
+fn call(qp: &Arc<Qp>, ring: &Ring) -> bool {
     if !ring.needs_doorbell() {
-        return;
+        return false;
     }
     let rcu = rcu::read_lock();
     // Without a directory the module is being unloaded.
-    if let Some(directory) = DIRECTORY.get(&rcu) {
-        directory.workqueues.call_posted(qp.as_arc_borrow());
-    }
+    DIRECTORY
+        .get(&rcu)
+        .is_some_and(|directory| directory.workqueues.call_posted(qp.as_arc_borrow()))
 }

@@ -90,6 +90,15 @@ void ferroce_bh_enable(void)
 	local_bh_enable();
 }
 
+/* With interrupts disabled they could not be enabled again. */
+bool ferroce_bh_may_disable(void)
+{
+	if (irqs_disabled())
+		return false;
+	local_bh_disable();
+	return true;
+}
+
 int ferroce_spin_trylock_bh(spinlock_t *lock)
 {
 	return spin_trylock_bh(lock);

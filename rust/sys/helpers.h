@@ -53,6 +53,7 @@ unsigned long ferroce_spin_lock_irqsave(spinlock_t *lock);
 void ferroce_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 void ferroce_bh_disable(void);
 void ferroce_bh_enable(void);
+bool ferroce_bh_may_disable(void);
 bool ferroce_may_sleep(void);
 bool ferroce_synchronize_rcu(void);
 void ferroce_call_rcu(struct rcu_head *head, rcu_callback_t passed);

@@ -378,6 +378,19 @@ impl Drop for BhDisabled {
     }
 }
 
+/// Calls `queue`, which queues work of softirqs, and lets this work run before it returns, if it
+/// may run here: not with interrupts or bottom halves disabled. What a task queues otherwise is
+/// left to ksoftirqd, which takes two context switches, and which a busy CPU runs late.
+///
+/// To the caller it is as if an interrupt came. So it holds no lock that softirqs take: where it
+/// holds one, it has disabled interrupts or bottom halves.
+#[inline]
+pub fn and_run_softirqs(queue: impl FnOnce()) {
+    // SAFETY: No requirements.
+    let _bh = unsafe { bindings::ferroce_bh_may_disable() }.then(|| BhDisabled(NotThreadSafe));
+    queue();
+}
+
 /// A read access to a [`Changeable`]; a change spins until it is dropped. Its holder must not read
 /// or change the same value again, nor wait for code that may.
 ///

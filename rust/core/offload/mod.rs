@@ -66,6 +66,7 @@
 pub mod budget;
 mod decision;
 pub mod stream;
+pub mod ulp;
 
 use budget::{
     Backoff,

@@ -7,10 +7,11 @@
 //! object by a [`Revocable`], and the object itself has the other end of it ([`Attached`]), which
 //! revokes it when the object is destroyed or when its creation fails.
 //!
-//! A handler may take locks of its ULP and may post. So it never runs on the stack of a poster, nor
-//! under a lock of the data path, and never twice at a time for one CQ
-//! (Documentation/infiniband/core_locking.rst). Each [`Notifier`] is a work item that runs in a
-//! softirq. It reports everything that is due in one call: no event is lost, however many come.
+//! A handler may take locks of its ULP and may post. So it never runs under a lock of the data
+//! path, nor twice at a time for one CQ (Documentation/infiniband/core_locking.rst). Each
+//! [`Notifier`] is a work item that runs in a softirq: it interrupts a poster only where that one
+//! permits softirqs. It reports everything that is due in one call: no event is lost, however many
+//! come.
 //!
 //! A notifier is a separate object: it may outlive its CQ, QP or SRQ for a moment, when its upcall
 //! is already revoked.

@@ -17,7 +17,7 @@ PARAMETERS = "/sys/module/ferroce_kuser/parameters"
 GROUPS = {
     "posting": ("every context posts with interrupts disabled: RC", (
         "rc-from-task", "rc-from-timer", "rc-from-tasklet", "rc-from-workqueue", "rc-from-hard-interrupt",
-        "rc-from-completion", "crowd")),
+        "rc-from-completion", "crowd", "alone")),
     "unreliable": ("every context posts with interrupts disabled: UC, UD, address handles", (
         "uc-from-anywhere", "ud-from-anywhere", "address-handles")),
     "polling": ("every way to take completions: ib_core's, by hand, armed and moderated", (
@@ -41,6 +41,7 @@ GROUPS = {
 # What rdma_rxe cannot do, or does otherwise.
 RXE_CANNOT = {
     **dict.fromkeys(("moderated", "adaptive-moderation", "gap-lists"), "rdma_rxe cannot do it"),
+    "alone": "a thread sends",
     "freed-while-polled": "it lets ib_core use what was freed",
     "half-lists": "it takes a page less, as ib_sg_to_pages() does",
     "addresses": "it wants an address that lies in its page as the memory does",

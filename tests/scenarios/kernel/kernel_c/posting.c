@@ -126,6 +126,39 @@ static int handles(struct test *t)
 	return came ? 0 : fail(t, "no datagram came");
 }
 
+/*
+ * A user that lets softirqs run where it posts, and has one request under way: it is carried out
+ * before the post returns, and no other task runs for it.
+ */
+static int alone(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ };
+	struct scene s;
+	int at_once = 0;
+
+	if (set_scene(t, &s, &wish, 512, ALL_RIGHTS))
+		return -EIO;
+	for (int i = 0; i < 100; i++) {
+		struct ib_sge sge = near_piece(&s, 0, 500);
+		struct ib_rdma_wr wr = reach(&s, IB_WR_RDMA_WRITE, &sge, 0);
+		struct waiter *w = wait_on(t, &wr.wr);
+		unsigned long switches = current->nvcsw + current->nivcsw;
+		int err;
+
+		fill(s.near->mem, 500, i);
+		err = w ? ib_post_send(s.a->qp, &wr.wr, NULL) : -ENOMEM;
+		if (err)
+			return fail(t, "posting: error %d", err);
+		if (is_done(w) && current->nvcsw + current->nivcsw == switches)
+			at_once++;
+		if (finish(w) || !holds(s.far, 0, 500, i))
+			return fail(t, "a WRITE: status %d, or wrong bytes", w->wc.status);
+	}
+	note(t, "%d of 100 were done when the post returned", at_once);
+	/* Not all: ksoftirqd may be running already. */
+	return at_once >= 10 ? 0 : fail(t, "posts wait for other tasks");
+}
+
 const struct kuser_case posting_cases[] = {
 	{ "rc-from-task", one_context, IB_QPT_RC, IN_TASK, BY_WORKQUEUE },
 	{ "rc-from-timer", one_context, IB_QPT_RC, IN_TIMER, BY_SOFTIRQ },
@@ -137,5 +170,6 @@ const struct kuser_case posting_cases[] = {
 	{ "ud-from-anywhere", every_context, IB_QPT_UD },
 	{ "crowd", crowd },
 	{ "address-handles", handles },
+	{ "alone", alone },
 	{}
 };
