@@ -21,6 +21,8 @@ from tests.guest.rdma_cm import connections, talk
 from tests.guest.scenario import Failed, command, require, say
 from tests.judges import kernel
 from tests.scenarios.messages.perftest import PORT, converse
+from tests.scenarios.ulp import nvme
+from tests.scenarios.ulp.storage import two_links
 
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
 OPS = "/srv/lab/ops"
@@ -86,6 +88,8 @@ def run_once(row, driver, ends):
     """One run of one row, whatever it says."""
     if row.kind == "connections":
         return connect(row, ends)
+    if row.kind == "disk":
+        return read_disk(row, driver)
     server, client = places(row, ends)
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
@@ -108,6 +112,14 @@ def connect(row, ends):
     took = re.search(r"qp_conn.*?full connect +\d+ +(\d+)", out, re.S)
     require(took, f"{row.key}: {out[-400:]}")
     return {"value": row.iters * 1e6 / float(took[1]), "counters": []}
+
+
+def read_disk(row, driver):
+    """Requests a second of a disk behind NVMe over Fabrics, between two devices that are made for it: host and target know the
+    first namespace alone."""
+    with two_links(FLAVOURS[driver], "nv") as ends, nvme.target(ends[1].ip4), nvme.connected(*ends) as host:
+        out = command([*row.argv(host.disk, None, None), "--output-format=json"], timeout=60).stdout
+    return {"value": json.loads(out[out.index("{"):])["jobs"][0]["read"]["iops"], "counters": []}
 
 
 def rounds(events, wanted, quick, times):

@@ -23,13 +23,18 @@ WANTED = {
 }
 # Beside other work: this part of the ratio that the same row has without it.
 BUSY_TARGET = 2 / 3
-UNIT = {"latency": "us", "rate": "msg/s", "bandwidth": "MiB/s", "connections": "/s"}
+UNIT = {"latency": "us", "rate": "msg/s", "bandwidth": "MiB/s", "connections": "/s", "disk": "IO/s"}
 CONNECTIONS = 1000
+# What takes its time whatever the machine's speed: its rows are not repeated more often where nothing is emulated.
+FIXED = ("connections", "disk")
+# Seconds of a row of fio, and how many requests it has under way.
+DISK_SECONDS = 3
+DEPTHS = (1, 32)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One perftest program with its options, run in one place. `iters` is for each QP."""
+    """One program with its options, run in one place. `iters` is for each QP, or the depth of fio."""
 
     place: str
     kind: str
@@ -53,6 +58,8 @@ class Row:
         """What is run and where, in short; unique among those that run in the same way."""
         if self.kind == "connections":
             return f"{PLACES[self.place]}: {self.tool} -c {self.iters}"
+        if self.kind == "disk":
+            return f"{PLACES[self.place]}: NVMe, {self.tool} {self.size >> 10} KiB, depth {self.iters}"
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
         return f"{PLACES[self.place]}: " + " ".join((self.tool, *self.options, size)) \
@@ -74,6 +81,8 @@ class Row:
         has any."""
         if self.way == "busy":
             return idle_ratio and BUSY_TARGET * idle_ratio
+        if self.kind == "disk":
+            return None
         operation = self.tool.split("_")[1] if "_" in self.tool else self.tool
         return float(WANTED[self.kind, operation][list(PLACES).index(self.place)])
 
@@ -81,6 +90,10 @@ class Row:
         """The command line of either end; the client's has the server's address behind it."""
         if self.kind == "connections":
             return [self.tool, "-c", str(self.iters)]
+        if self.kind == "disk":
+            return ["fio", "--direct=1", "--thread", "--ioengine=libaio", "--time_based", f"--runtime={DISK_SECONDS}",
+                    f"--iodepth={self.iters}", f"--bs={self.size}", f"--name={self.tool}", f"--rw={self.tool}",
+                    f"--filename={dev}"]
         argv = [self.tool, "-d", dev, "-x", str(gid), "-F", "-n", str(self.iters), "-p", str(port), *self.options]
         if "atomic" not in self.tool:
             argv += ["-s", str(self.size)]
@@ -122,6 +135,7 @@ def plain():
             found.append(Row(place, "bandwidth", tool, 64 << 10, 4000 if place == "local" else 1000, quick="send" in tool))
     found.append(Row("veth", "bandwidth", "ib_send_bw", 4096, 4000))
     found.append(Row("veth", "connections", "cmtime", 0, CONNECTIONS, quick=False))
+    found += [Row("veth", "disk", "randread", 4096, depth, quick=False) for depth in DEPTHS]
     return found
 
 
@@ -171,5 +185,5 @@ NATIVE_TIMES = 25
 
 def rows(quick=False, times=1):
     """All rows; `quick` leaves out those that say least. Each does `times` as much."""
-    return [row if row.kind == "connections" else replace(row, iters=row.iters * times)
+    return [row if row.kind in FIXED else replace(row, iters=row.iters * times)
             for row in plain() + busy() + pinned() if row.quick or not quick]

@@ -53,10 +53,11 @@ def route(ends):
 
 
 @contextmanager
-def two_links():
+def two_links(driver=None, prefix=None):
     """Two devices on the two netdevs of a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER
-    know."""
-    prefix = flavour.current().prefix
+    know; of the flavour under test, or of another."""
+    driver = driver or flavour.current()
+    prefix = prefix or driver.prefix
     ends = (End(prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"),
             End(prefix + "1", None, "v1", "10.77.0.2", "fd77::2", "10.77.0.2"))
     with wire():
@@ -68,7 +69,7 @@ def two_links():
         try:
             route(ends)
             for end in ends:
-                link_add(end.dev, end.netdev)
+                link_add(end.dev, end.netdev, driver=driver)
             for end in ends:
                 wait_active(end.dev)
             with counters_if_it_fails():
