@@ -270,6 +270,10 @@ impl AnyRequester {
             it.reset();
             it.drain(false);
         });
+    }
+
+    /// Lets go of the address handle that was used last.
+    pub(super) fn forget_destination(&mut self) {
         if let Self::Datagram(it) = self {
             it.ah_path = None;
         }

@@ -422,6 +422,23 @@ impl Qp {
         }
     }
 
+    /// Discards everything for ever; no WQE completes. A process whose device was taken away has
+    /// the rings still. Their indices stay, so that there is room, and they ask for doorbells:
+    /// what is posted from here on is refused, and not forgotten.
+    pub fn end(&self) {
+        let mut send = self.send.lock();
+        let mut recv = self.recv.lock();
+        self.enter(QpState::Reset, StateCause::User);
+        self.failing.store(0, Relaxed);
+        send.end();
+        send.trace_offload(self.number, AskedBy::End);
+        recv.reset();
+        self.sq.store_flags(FLAG_NEED_DOORBELL);
+        if let ReceiveSource::Own(rq) = &self.receives {
+            rq.store_flags(FLAG_NEED_DOORBELL);
+        }
+    }
+
     /// Another state. The caller holds both queue locks.
     fn enter(&self, to: QpState, why: StateCause) {
         trace::qp_state(|| trace::QpStateChange {

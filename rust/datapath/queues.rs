@@ -223,6 +223,13 @@ impl SendQueue {
         self.requester.reset();
         self.left_at = None;
         self.asks_for_completions = false;
+        self.end();
+    }
+
+    /// Nothing is sent any more. The indices of the requester stay: a worker that still runs
+    /// publishes them.
+    pub(super) fn end(&mut self) {
+        self.requester.forget_destination();
         self.peer = None;
         self.offload.reset();
     }

@@ -460,7 +460,7 @@ impl Drop for QpObject {
             post::fail_and_flush(&self.qp);
         }
         // A reader that has found it before finds it in RESET.
-        self.qp.reset();
+        self.qp.end();
     }
 }
 

@@ -2,6 +2,7 @@
 /* Every asynchronous event: provoked, and named in one printed table with what it is about. */
 #include "pair.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,6 +257,17 @@ static void netdev_gone(void)
 	expect(&p.b, MANY, IBV_WC_WR_FLUSH_ERR, "the receive of a connection");
 	for (int i = 0; i < MANY; i++)
 		expect(&many, i, IBV_WC_WR_FLUSH_ERR, "a receive of many");
+
+	/* One more would never come back, so it is refused. */
+	struct ibv_send_wr late = wr(IBV_WR_SEND, 1, NULL, 0);
+	struct ibv_qp *receivers[] = { p.b.qp, many.qp };
+	int error = post_send(p.a.qp, &late);
+
+	CHECK(error == EIO, "a send of a device that is gone: %s", strerror(error));
+	for (size_t i = 0; i < COUNT(receivers); i++) {
+		error = post_receive(receivers[i], 1, NULL, 0);
+		CHECK(error == EIO, "a receive of a device that is gone: %s", strerror(error));
+	}
 }
 
 void observed(void);
@@ -263,7 +275,7 @@ void observed(void);
 const struct test_case table_cases[] = {
 	{ "every-event", every_event, "each asynchronous event, with its object", .paths = BY_HAND,
 	  .rxe = "tells not all of them" },
-	{ "netdev-gone", netdev_gone, "what waits comes back when the netdev goes", .paths = BY_HAND,
+	{ "netdev-gone", netdev_gone, "what waits comes back when the netdev goes, and what is late is refused", .paths = BY_HAND,
 	  .rxe = "destroys it without a word" },
 	{ "observed", observed, "objects that are looked at from outside", .paths = BY_HAND, .rxe = "tells no details" },
 	{ NULL },
