@@ -21,6 +21,7 @@ use core::{
     ffi::c_int,
     mem::{offset_of, zeroed},
     ptr,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 use ferroce_core::service::{Protocol, QpType, Service};
 use ferroce_core::uabi::{
@@ -38,6 +39,9 @@ struct Qp {
 
 /// The provider's part of a queue pair.
 struct Queues {
+    /// The state that the last [`modify`] has brought. That of `struct ibv_qp` will not do: a query
+    /// writes it too, and one that a change has overtaken writes an old state, which then stays.
+    state: AtomicU32,
     sq: Option<WorkQueue<IbvSendWr>>,
     rq: Option<WorkQueue<IbvRecvWr>>,
     /// Where sends and receives complete; null or ours. They outlive the QP.
@@ -88,11 +92,19 @@ impl Queues {
             max_sge: cap.max_recv_sge,
         };
         Ok(Self {
+            state: AtomicU32::new(QPS_RESET),
             sq: WorkQueue::map(cmd_fd, &resp.sq, cap.max_send_wr, send, send_limits, single)?,
             rq: WorkQueue::map(cmd_fd, &resp.rq, cap.max_recv_wr, recv, recv_limits, single)?,
             cqs: granted.cqs.map(|cq| cq.cast()),
             session: Session::new(granted.operations),
         })
+    }
+
+    /// The state as the application has set it. The module may know better (it may be in error),
+    /// and deals with what is posted then.
+    #[inline]
+    fn state(&self) -> u32 {
+        self.state.load(Relaxed)
     }
 
     /// Takes the completions of a QP that is reset or gone out of its CQs: the application frees
@@ -156,18 +168,6 @@ impl Qp {
         let queues = unsafe { &(*qp.cast::<Qp>()).queues };
         queues.as_ref().expect("a QP in use has its rings")
     }
-}
-
-/// The state of the QP as libibverbs knows it. The module may know better (it may be in error),
-/// and deals with what is posted then.
-///
-/// # Safety
-///
-/// `qp` must be valid.
-#[inline]
-unsafe fn state(qp: *mut IbvQp) -> u32 {
-    // SAFETY: The caller's promise. libibverbs may change it in another thread.
-    unsafe { ptr::read_volatile(&raw const (*qp).state) }
 }
 
 /// The row of a QP type, if it is served.
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn query(
     }
 }
 
-/// Modifies a QP. libibverbs notes the new state after this returns.
+/// Modifies a QP. libibverbs notes the new state, too, after this returns.
 pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_int) -> c_int {
     let mut cmd: ModifyQp = [0; 15];
     // SAFETY: Contract of the verb; the command has the size given.
@@ -386,7 +386,7 @@ pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_
         unsafe { (library().ibv_cmd_modify_qp)(qp, attr, attr_mask, &mut cmd, size_of_val(&cmd)) };
     if error != 0 {
         // SAFETY: Contract of the verb.
-        let (now, to) = unsafe { (state(qp), (*attr).qp_state) };
+        let (now, to) = unsafe { (Qp::queues(qp).state(), (*attr).qp_state) };
         return by_module(
             error,
             &format!("modify_qp from state {now} to {to} with attr_mask {attr_mask:#x}"),
@@ -394,19 +394,20 @@ pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_
             0,
         );
     }
+    if attr_mask & QP_STATE == 0 {
+        return 0;
+    }
     // SAFETY: Contract of the verb.
-    let resets = || unsafe { (*attr).qp_state } == QPS_RESET;
-    if attr_mask & QP_STATE != 0 && resets() {
+    let (queues, state) = unsafe { (Qp::queues(qp), (*attr).qp_state) };
+    queues.state.store(state, Relaxed);
+    if state == QPS_RESET {
         // SAFETY: Contract of the verb. The module has emptied the QP.
-        unsafe {
-            let queues = Qp::queues(qp);
-            Queues::forget_completions(queues.cqs, (*qp).qp_num);
-            if let Some(sq) = &queues.sq {
-                sq.reset();
-            }
-            if let Some(rq) = &queues.rq {
-                rq.reset();
-            }
+        unsafe { Queues::forget_completions(queues.cqs, (*qp).qp_num) };
+        if let Some(sq) = &queues.sq {
+            sq.reset();
+        }
+        if let Some(rq) = &queues.rq {
+            rq.reset();
         }
     }
     0
@@ -458,11 +459,11 @@ pub unsafe fn posting<'a>(qp: *mut IbvQp) -> (&'a Session, Option<&'a WorkQueue<
 ///
 /// # Safety
 ///
-/// `qp` must be valid.
+/// As [`Qp::queues`].
 #[inline]
 pub unsafe fn may_send(qp: *mut IbvQp) -> bool {
     // SAFETY: The caller's promise.
-    unsafe { state(qp) >= QPS_RTS }
+    unsafe { Qp::queues(qp) }.state() >= QPS_RTS
 }
 
 /// Posts a list of send requests: EINVAL for a QP that cannot send yet or a malformed request,
@@ -488,7 +489,8 @@ pub unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: Contract of the verb.
     unsafe {
-        let ready = state(qp) != QPS_RESET && (*qp).srq.is_null();
-        post(Qp::queues(qp).rq.as_ref(), ready, qp, list, bad_wr)
+        let queues = Qp::queues(qp);
+        let ready = queues.state() != QPS_RESET && (*qp).srq.is_null();
+        post(queues.rq.as_ref(), ready, qp, list, bad_wr)
     }
 }

@@ -11,6 +11,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 enum {
 	POSTERS = 3, POLLERS = 2, BREAKERS = 2, REGISTRARS = 2,
@@ -210,6 +212,58 @@ static void recovered_at_once(void)
 	printf("%u of %u times it had recovered before the post returned\n", early, FAILURES);
 }
 
+enum { ASKERS = 3, CHANGES = 300 };
+
+static pthread_barrier_t together;
+static atomic_bool enough;
+
+static void *run_asker(void *arg)
+{
+	unsigned int *asked = arg;
+
+	for (unsigned int n = 0; n < CHANGES; n++) {
+		pthread_barrier_wait(&together);
+		while (!atomic_load(&enough)) {
+			state_of_qp(p.a.qp);
+			++*asked;
+		}
+		pthread_barrier_wait(&together);
+	}
+	return NULL;
+}
+
+/*
+ * A query that began before a change may end behind it: libibverbs then notes the state of before. There are more who
+ * ask than CPUs, so one of them is often interrupted while it asks, and goes on when the queue pair is in RTS.
+ */
+static void asked_meanwhile(void)
+{
+	unsigned int asked[ASKERS] = { 0 };
+	pthread_t askers[ASKERS];
+
+	pthread_barrier_init(&together, NULL, ASKERS + 1);
+	for (unsigned int i = 0; i < ASKERS; i++)
+		MUST(pthread_create(&askers[i], NULL, run_asker, &asked[i]));
+	for (unsigned int n = 0; n < CHANGES; n++) {
+		MUST(to_state(&p.a, IBV_QPS_RESET));
+		MUST(to_init(&p, &p.a));
+		pthread_barrier_wait(&together);
+		usleep(2000);
+		atomic_store(&enough, true);
+		MUST(to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num));
+		MUST(to_rts(&p, &p.a));
+		pthread_barrier_wait(&together);
+		atomic_store(&enough, false);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, n, NULL, 0);
+		int error = post_send(p.a.qp, &w);
+
+		CHECK(!error, "in RTS for time %u of %u it takes no request: %s", n + 1, CHANGES, strerror(error));
+	}
+	for (unsigned int i = 0; i < ASKERS; i++)
+		pthread_join(askers[i], NULL);
+	printf("asked %u, %u and %u times while it came to RTS %u times\n", asked[0], asked[1], asked[2], CHANGES);
+}
+
 const struct test_case race_cases[] = {
 	{ "shared-queues", shared_queues,
 	  "threads post to one queue pair and poll one queue, others break and make queue pairs and regions",
@@ -223,5 +277,7 @@ const struct test_case race_cases[] = {
 	{ "resumed-at-once", recovered_at_once,
 	  "a queue pair in SQE goes on before the post that has failed returns: it does not fail once more",
 	  .rxe = "is not judged here", .opt = { .events = true, .type = IBV_QPT_UC }, .len = 4096 },
+	{ "asked-meanwhile", asked_meanwhile, "a queue pair in RTS takes requests, whatever another thread learnt of it before",
+	  LOCAL_PATH, .len = 4096 },
 	{ NULL },
 };
