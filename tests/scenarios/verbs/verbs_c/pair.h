@@ -200,7 +200,6 @@ struct test_case {
 };
 
 void scribbled_rings(void);
-void shared_receives(void);
 void stream(void);
 void stream_in_bursts(void);
 void stream_on_one_cpu(void);
