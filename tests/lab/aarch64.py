@@ -320,7 +320,6 @@ def programs(cross):
     made = []
     # No library that it needs is looked for: it is there when the program runs.
     link = f"-Wl,--allow-shlib-undefined {INSIDE}/guest/usr/lib/{TRIPLET}/libibverbs.so.1 -idirafter /usr/include"
-    build.uabi_header(cross.root)
     WORK.mkdir(parents=True, exist_ok=True)
     for name in build.PROGRAMS:
         build_in(cross, build.compile_line(name, cross.cc, WORK.relative_to(config.CHECKOUT), link),

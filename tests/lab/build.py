@@ -74,6 +74,7 @@ def copy(source, target):
 # The C programs of the guest, and where their sources are. All have those of the library, too.
 PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests/guest/peer_c", "verbs_traffic": "tests/scenarios/teardown/traffic_c"}
 LIBRARY = "tests/guest/lib_c"
+UABI = "rust/core/uabi/ferroce-abi.h"
 # What is loaded into programs that are not ours.
 PRELOADED = {"in_step.so": "tests/scenarios/cm/in_step.c"}
 EXAMPLES = "tests/examples"
@@ -82,29 +83,17 @@ KERNEL_CLIENT = "tests/scenarios/kernel/kernel_c"
 CASES = LAB / "verbs_cases.list"
 
 
-def uabi_header(root):
-    """build/lab/uabi.h: the layout of the rings, as rust/core/uabi has it. A header that is the same stays as old as it is."""
-    LAB.mkdir(parents=True, exist_ok=True)
-    # Not by `cargo run`, which may have warnings to print.
-    run_in_root(root, ["cargo", "build", "-q", "--release", "--locked", "--offline", "-p", "ferroce-core", "--example",
-                       "uabi_header"], "building what prints the layout of the rings")
-    text = run_in_root(root, ["build/cargo-lab/release/examples/uabi_header"], "printing the layout of the rings")
-    header = LAB / "uabi.h"
-    if not header.exists() or header.read_text(encoding="utf-8") != text:
-        header.write_text(text, encoding="utf-8")
-    return header
-
-
 def compile_line(name, compiler, target, libraries):
     """What makes one of PROGRAMS, in the folder `target`."""
     return (f"{compiler} -std=gnu11 -O1 -g -Wall -Wextra -Wno-missing-field-initializers -Werror -I {LIBRARY} "
-            f"-I build/lab -o {target}/{name} {PROGRAMS[name]}/*.c {LIBRARY}/*.c {libraries}")
+            f"-o {target}/{name} {PROGRAMS[name]}/*.c {LIBRARY}/*.c {libraries}")
 
 
 def c_programs(root):
     """What PROGRAMS names, in build/lab, and the list of cases that the scenarios are made from."""
+    LAB.mkdir(parents=True, exist_ok=True)
     made = []
-    shared = [uabi_header(root), *(config.CHECKOUT / LIBRARY).glob("*.[ch]")]
+    shared = [config.CHECKOUT / UABI, *(config.CHECKOUT / LIBRARY).glob("*.[ch]")]
     for name, folder in PROGRAMS.items():
         sources = [*shared, *(config.CHECKOUT / folder).glob("*.[ch]")]
         program = LAB / name

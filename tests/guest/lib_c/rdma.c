@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,6 +44,12 @@ void must(int rc, const char *what)
 	CHECK(!rc, "%s: %s", what, strerror(errno));
 }
 
+void *made(void *object, const char *what)
+{
+	CHECK(object, "%s: %s", what, strerror(errno));
+	return object;
+}
+
 int shortened(int full, int less)
 {
 	const char *text = getenv("FERROCE_SHORT");
@@ -62,6 +69,11 @@ double patience(void)
 void be_patient(int times)
 {
 	times_patience = times;
+}
+
+void rest(void)
+{
+	usleep(200);
 }
 
 double now(void)
@@ -116,38 +128,35 @@ long hw_counter(const char *device, const char *name)
 	return value;
 }
 
+struct ibv_device_attr device_of(struct ibv_context *ctx)
+{
+	struct ibv_device_attr attr;
+
+	MUST(ibv_query_device(ctx, &attr));
+	return attr;
+}
+
 struct ibv_pd *new_pd(struct ibv_context *ctx)
 {
-	struct ibv_pd *pd = ibv_alloc_pd(ctx);
-
-	CHECK(pd, "ibv_alloc_pd: %s", strerror(errno));
-	return pd;
+	return MADE(ibv_alloc_pd(ctx));
 }
 
 struct ibv_comp_channel *new_channel(struct ibv_context *ctx)
 {
-	struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+	struct ibv_comp_channel *channel = MADE(ibv_create_comp_channel(ctx));
 
-	CHECK(channel, "ibv_create_comp_channel: %s", strerror(errno));
 	do_not_block(channel->fd);
 	return channel;
 }
 
 struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, void *context)
 {
-	struct ibv_cq *cq = ibv_create_cq(ctx, entries, context, channel, 0);
-
-	CHECK(cq, "ibv_create_cq of %d entries: %s", entries, strerror(errno));
-	return cq;
+	return MADE(ibv_create_cq(ctx, entries, context, channel, 0));
 }
 
 struct ibv_cq_ex *new_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex attr)
 {
-	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &attr);
-
-	CHECK(cq, "ibv_create_cq_ex with fields 0x%llx, flags %u: %s", (unsigned long long)attr.wc_flags, attr.flags,
-	      strerror(errno));
-	return cq;
+	return MADE(ibv_create_cq_ex(ctx, &attr));
 }
 
 uint8_t *new_memory(size_t len)
@@ -173,13 +182,7 @@ struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap ca
 
 struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap)
 {
-	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = type, .cap = cap };
-	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
-
-	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
-	CHECK(attr.cap.max_send_wr >= cap.max_send_wr && attr.cap.max_recv_wr >= cap.max_recv_wr &&
-	      attr.cap.max_inline_data >= cap.max_inline_data, "the queue pair has less than was asked for");
-	return qp;
+	return new_sharing_qp_of(type, pd, cq, cap, NULL);
 }
 
 struct ibv_qp *new_sharing_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap, struct ibv_srq *srq)
@@ -191,20 +194,21 @@ struct ibv_qp *new_sharing_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struc
 				 struct ibv_srq *srq)
 {
 	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = type, .cap = cap };
-	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	struct ibv_qp *qp = MADE(ibv_create_qp(pd, &attr));
 
-	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
-	/* What is said of receives is not looked at. */
-	CHECK(!attr.cap.max_recv_wr && !attr.cap.max_recv_sge, "it has %u receives of its own", attr.cap.max_recv_wr);
+	CHECK(attr.cap.max_send_wr >= cap.max_send_wr && attr.cap.max_inline_data >= cap.max_inline_data &&
+	      (srq || attr.cap.max_recv_wr >= cap.max_recv_wr), "the queue pair has less than was asked for");
+	/* With a shared queue, what is said of receives is not looked at. */
+	CHECK(!srq || (!attr.cap.max_recv_wr && !attr.cap.max_recv_sge), "it has %u receives of its own",
+	      attr.cap.max_recv_wr);
 	return qp;
 }
 
 struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr, int max_sge)
 {
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = max_wr, .max_sge = max_sge } };
-	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
+	struct ibv_srq *srq = MADE(ibv_create_srq(pd, &attr));
 
-	CHECK(srq, "ibv_create_srq: %s", strerror(errno));
 	CHECK(attr.attr.max_wr >= (uint32_t)max_wr && attr.attr.max_sge >= (uint32_t)max_sge, "%u receives of %u entries",
 	      attr.attr.max_wr, attr.attr.max_sge);
 	return srq;
@@ -212,25 +216,20 @@ struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr, int max_sge)
 
 struct ibv_mw *new_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_mw *mw = ibv_alloc_mw(pd, type);
+	struct ibv_mw *mw = MADE(ibv_alloc_mw(pd, type));
 
-	CHECK(mw, "ibv_alloc_mw of type %d: %s", type, strerror(errno));
 	CHECK(mw->type == type && mw->pd == pd, "it is another window");
 	return mw;
 }
 
 struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
 {
-	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
-
-	CHECK(ah, "ibv_create_ah: %s", strerror(errno));
-	return ah;
+	return MADE(ibv_create_ah(pd, &attr));
 }
 
 static enum ibv_mtu mtu_code(int bytes)
 {
-	return bytes == 256 ? IBV_MTU_256 : bytes == 512 ? IBV_MTU_512 : bytes == 1024 ? IBV_MTU_1024 :
-	       bytes == 2048 ? IBV_MTU_2048 : IBV_MTU_4096;
+	return IBV_MTU_256 + ffs(bytes / 256) - 1;
 }
 
 int qp_to_init(struct ibv_qp *qp, const struct connection *c)
@@ -321,15 +320,10 @@ int post_shared_receive(struct ibv_srq *srq, uint64_t id, struct ibv_sge *list, 
 
 struct ibv_wc next_completion(struct ibv_cq *cq, const char *what)
 {
-	double end = now() + patience();
 	struct ibv_wc wc;
 	int n;
 
-	while (!(n = ibv_poll_cq(cq, 1, &wc))) {
-		CHECK(now() < end, "%s: no completion in %.0f s", what, patience());
-		/* One processor may have to serve both sides and the network. */
-		usleep(200);
-	}
+	WAIT_UNTIL((n = ibv_poll_cq(cq, 1, &wc)), "%s: no completion in %.0f s", what, patience());
 	CHECK(n == 1, "%s: ibv_poll_cq returned %d", what, n);
 	return wc;
 }

@@ -23,6 +23,9 @@ extern void (*on_failure)(const char *text);
 /* A verb that returns an errno, or -1 with errno set. */
 void must(int rc, const char *what);
 #define MUST(call) must(call, #call)
+/* A verb that returns what it has made, or NULL with errno set. */
+void *made(void *object, const char *what);
+#define MADE(call) made(call, #call)
 
 /* How much of the same to do: `less` on a kernel full of checks, as in tests/guest/scenario.py. */
 int shortened(int full, int less);
@@ -34,10 +37,18 @@ double now(void);
  */
 double patience(void);
 void be_patient(int times);
+/* A moment of sleep: one processor may have to serve both sides and the network. */
+void rest(void);
+/* Waits until something is so; else the text says what is not. */
+#define WAIT_UNTIL(cond, ...) do { \
+		for (double end_ = now() + patience(); !(cond); rest()) \
+			CHECK(now() < end_, __VA_ARGS__); \
+	} while (0)
 
 /* Each of these returns what was made, or ends the program. Files of events do not block. */
 struct ibv_context *open_device(const char *name);
 union ibv_gid gid_of(struct ibv_context *ctx, int gid_index);
+struct ibv_device_attr device_of(struct ibv_context *ctx);
 struct ibv_pd *new_pd(struct ibv_context *ctx);
 struct ibv_comp_channel *new_channel(struct ibv_context *ctx);
 struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, void *context);

@@ -123,44 +123,39 @@ static void forge_index(struct scene *s, const struct cause *c)
 	expect_none(at, 5, "of requests that do not exist");
 }
 
-static const char *const RXE_HAS_OTHER_RINGS = "has rings of another layout";
-enum { FORGERIES = COUNT(forgeries), OTHERS = 8 };
+static const char RXE_HAS_OTHER_RINGS[] = "has rings of another layout";
+
+/* arg: its number of entries, and its reserved field. */
+#define FORGED_RECEIVE .build = forge_receive, .status = IBV_WC_REM_OP_ERR, .responder = ENDS_BY_RECEIVE, \
+		       .receive = IBV_WC_LOC_QP_OP_ERR, .receives_itself = true, .rxe = RXE_HAS_OTHER_RINGS
+#define FORGED_INDEX .refused = forge_index, .status = IBV_WC_LOC_QP_OP_ERR, .rxe = RXE_HAS_OTHER_RINGS
+
+static const struct cause others[] = {
+	{ "READ where max_rd_atomic is 0", .opt = { .rd_atomic = NONE, .dest_rd_atomic = 4 }, .build = plain,
+	  .arg = { IBV_WR_RDMA_READ, 100 }, .status = IBV_WC_LOC_QP_OP_ERR, .rxe = "neither sends it nor reports it" },
+	{ "SEND into a receive written by hand with too many entries", FORGED_RECEIVE, .arg = { MAX_SGE + 1 } },
+	{ "SEND into a receive written by hand with 2^31 entries", FORGED_RECEIVE, .arg = { 1 << 31 } },
+	{ "SEND into a receive written by hand with a reserved field that is not zero", FORGED_RECEIVE, .arg = { 0, 1 } },
+	{ "a send index written by hand that is beyond the ring", FORGED_INDEX, .arg = { 1 + DEPTH + 1 } },
+	{ "a send index written by hand that goes backwards", FORGED_INDEX, .arg = { 0 } },
+	{ "a receive index written by hand that is beyond the ring", FORGED_INDEX, .arg = { 1 + 4 * DEPTH, 1 } },
+	{ "a receive index written by hand that goes backwards", FORGED_INDEX, .arg = { 0, 1 } },
+};
+
+enum { FORGERIES = COUNT(forgeries), OTHERS = COUNT(others) };
 
 static void get(int i, struct cause *c)
 {
-	static const struct cause others[OTHERS] = {
-		{ "READ where max_rd_atomic is 0", .opt = { .rd_atomic = NONE, .dest_rd_atomic = 4 }, .build = plain,
-		  .arg = { IBV_WR_RDMA_READ, 100 } },
-		{ "SEND into a receive written by hand with too many entries", .build = forge_receive,
-		  .arg = { MAX_SGE + 1 } },
-		{ "SEND into a receive written by hand with 2^31 entries", .build = forge_receive, .arg = { 1 << 31 } },
-		{ "SEND into a receive written by hand with a reserved field that is not zero", .build = forge_receive,
-		  .arg = { 0, 1 } },
-		{ "a send index written by hand that is beyond the ring", .refused = forge_index, .arg = { 1 + DEPTH + 1 } },
-		{ "a send index written by hand that goes backwards", .refused = forge_index, .arg = { 0 } },
-		{ "a receive index written by hand that is beyond the ring", .refused = forge_index,
-		  .arg = { 1 + 4 * DEPTH, 1 } },
-		{ "a receive index written by hand that goes backwards", .refused = forge_index, .arg = { 0, 1 } },
-	};
-
-	if (i < FORGERIES) {
-		snprintf(c->text, sizeof(c->text), "a request written by hand with %s", forgeries[i].text);
-		c->build = forge;
-		c->arg[0] = i;
-		c->posts_itself = true;
-		c->status = IBV_WC_LOC_QP_OP_ERR;
-		c->rxe = RXE_HAS_OTHER_RINGS;
+	if (i >= FORGERIES) {
+		*c = others[i - FORGERIES];
 		return;
 	}
-	*c = others[i - FORGERIES];
-	c->rxe = i == FORGERIES ? "neither sends it nor reports it" : RXE_HAS_OTHER_RINGS;
+	snprintf(c->text, sizeof(c->text), "a request written by hand with %s", forgeries[i].text);
+	c->build = forge;
+	c->arg[0] = i;
+	c->posts_itself = true;
 	c->status = IBV_WC_LOC_QP_OP_ERR;
-	if (c->build == forge_receive) {
-		c->status = IBV_WC_REM_OP_ERR;
-		c->responder = ENDS_BY_RECEIVE;
-		c->receive = IBV_WC_LOC_QP_OP_ERR;
-		c->receives_itself = true;
-	}
+	c->rxe = RXE_HAS_OTHER_RINGS;
 }
 
 const struct family qp_op_family = { "local-operation", 60, NULL, FORGERIES + OTHERS, get };

@@ -140,16 +140,18 @@ void pair_open_beside(struct pair *p, const struct pair *other, size_t len)
 	pair_connect(p);
 }
 
+/* What a case has taken away itself is NULL. */
+#define END(object) do { \
+		if (object) \
+			DESTROY(object); \
+	} while (0)
+
 static void side_close(struct side *s)
 {
-	if (s->qp)
-		DESTROY(s->qp);
-	if (s->mr)
-		DESTROY(s->mr);
-	if (s->cq)
-		DESTROY(s->cq);
-	if (s->channel)
-		DESTROY(s->channel);
+	END(s->qp);
+	END(s->mr);
+	END(s->cq);
+	END(s->channel);
 	if (s->buf)
 		munmap(s->buf, s->len);
 }
@@ -158,9 +160,11 @@ void pair_close(struct pair *p)
 {
 	side_close(&p->a);
 	side_close(&p->b);
-	for (struct side *s = &p->a; s && !p->neighbours; s = s == &p->a && p->b.ctx != p->a.ctx ? &p->b : NULL) {
-		DESTROY(s->pd, s->ctx);
-	}
+	if (p->neighbours)
+		return;
+	if (p->b.ctx != p->a.ctx)
+		DESTROY(p->b.pd, p->b.ctx);
+	DESTROY(p->a.pd, p->a.ctx);
 }
 
 /* The sequence numbers start shortly before they wrap: every case of some packets crosses that. */
@@ -239,47 +243,41 @@ void ready(struct ibv_qp *qp, uint32_t qkey)
 	connect_qp(qp, &(struct connection){ .qkey = qkey, .sq_psn = 0xfffffe });
 }
 
+static void connect_side(const struct side *s, const struct side *to, uint32_t qpn, struct connection c)
+{
+	c.gid_index = s->gid_index;
+	c.gid = to->gid;
+	c.qpn = qpn;
+	connect_qp(s->qp, &c);
+}
+
 void pair_connect(struct pair *p)
 {
-	struct side *sides[] = { &p->a, &p->b };
+	uint32_t wrong = p->opt.wrong_qpn ? 0x5a5a5a : 0;
 
 	if (p->opt.type == IBV_QPT_UD) {
 		ready(p->a.qp, KEY);
 		ready(p->b.qp, KEY);
 		return;
 	}
-	for (int i = 0; i < 2; i++) {
-		uint32_t qpn = p->opt.wrong_qpn && i == 0 ? sides[1]->qp->qp_num ^ 0x5a5a5a : sides[!i]->qp->qp_num;
-
-		MUST(to_init(p, sides[i]));
-		MUST(to_rtr(p, sides[i], sides[!i], qpn));
-	}
-	for (int i = 0; i < 2; i++)
-		MUST(to_rts(p, sides[i]));
+	connect_side(&p->a, &p->b, p->b.qp->qp_num ^ wrong, of_side(p, &p->a));
+	connect_side(&p->b, &p->a, p->a.qp->qp_num, of_side(p, &p->b));
 }
 
 void connect_sides(const struct side *one, const struct side *other, struct connection c)
 {
-	const struct side *sides[] = { one, other };
-
-	for (int i = 0; i < 2; i++) {
-		c.gid_index = sides[i]->gid_index;
-		c.gid = sides[!i]->gid;
-		c.qpn = sides[!i]->qp->qp_num;
-		connect_qp(sides[i]->qp, &c);
-	}
+	connect_side(one, other, other->qp->qp_num, c);
+	connect_side(other, one, one->qp->qp_num, c);
 }
 
 void pair_reconnect(struct pair *p, const struct options *opt)
 {
-	struct side *sides[] = { &p->a, &p->b };
 	struct ibv_wc wc;
 
-	for (int i = 0; i < 2; i++) {
-		MUST(to_state(sides[i], IBV_QPS_RESET));
-		while (ibv_poll_cq(sides[i]->cq, 1, &wc) > 0)
-			;
-	}
+	MUST(to_state(&p->a, IBV_QPS_RESET));
+	MUST(to_state(&p->b, IBV_QPS_RESET));
+	while (ibv_poll_cq(p->a.cq, 1, &wc) > 0 || ibv_poll_cq(p->b.cq, 1, &wc) > 0)
+		;
 	pair_options(p, opt);
 	pair_connect(p);
 }
@@ -294,11 +292,8 @@ void use_cq(struct pair *p, struct ibv_cq *cq)
 
 void want_state(struct side *s, enum ibv_qp_state want, const char *who)
 {
-	enum ibv_qp_state have;
-
 	/* The other side of an error learns of it a little later. */
-	for (double end = now() + patience(); (have = state_of_qp(s->qp)) != want; usleep(1000))
-		CHECK(now() < end, "%s is in state %d, not %d", who, have, want);
+	WAIT_UNTIL(state_of_qp(s->qp) == want, "%s is in state %d, not %d", who, state_of_qp(s->qp), want);
 }
 
 struct ibv_sge sge(struct side *s, size_t offset, uint32_t len)
@@ -321,6 +316,21 @@ void aim(struct ibv_send_wr *w, struct side *target, size_t offset)
 void post(struct side *s, struct ibv_send_wr *w)
 {
 	MUST(post_send(s->qp, w));
+}
+
+void post_list(struct side *s, struct ibv_send_wr *w, int n)
+{
+	for (int i = 0; i < n; i++)
+		w[i].next = i + 1 < n ? &w[i + 1] : NULL;
+	post(s, w);
+}
+
+void want_unposted(struct side *s, struct ibv_send_wr *w, int error, const char *what)
+{
+	struct ibv_send_wr *bad = NULL;
+	int rc = ibv_post_send(s->qp, w, &bad);
+
+	CHECK(rc == error && bad == w, "%s: %s", what, rc ? strerror(rc) : "it was taken");
 }
 
 void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n)
@@ -368,6 +378,12 @@ struct ibv_wc expect(struct side *s, uint64_t id, enum ibv_wc_status status, con
 	return wc;
 }
 
+struct ibv_wc expect_both(struct side *from, uint64_t id, struct side *to, uint64_t receive, const char *what)
+{
+	expect(from, id, IBV_WC_SUCCESS, what);
+	return expect(to, receive, IBV_WC_SUCCESS, what);
+}
+
 void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to, size_t theirs, uint32_t len,
 	  unsigned int seed)
 {
@@ -400,7 +416,8 @@ void expect_none(struct side *s, int ms, const char *what)
 	      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
 }
 
-enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len)
+void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
+		 const char *what)
 {
 	struct ibv_sge list = sge(&p->a, 0, len);
 	struct ibv_send_wr w = wr(op, 1, &list, 1);
@@ -408,19 +425,61 @@ enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr,
 	w.wr.rdma.remote_addr = addr;
 	w.wr.rdma.rkey = rkey;
 	post(&p->a, &w);
-	enum ibv_wc_status status = next(&p->a, "an attempt").status;
-
-	if (status)
+	expect(&p->a, 1, allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR, what);
+	if (!allowed)
 		pair_reconnect(p, NULL);
-	return status;
 }
 
-void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
-		 const char *what)
+void want_exactly(struct pair *p, const uint8_t *bytes, uint32_t len, uint64_t begin, uint32_t rkey)
 {
-	enum ibv_wc_status want = allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR, is = attempt(p, op, addr, rkey, len);
+	fill(p->a.buf, len, 5);
+	memset(p->b.buf, 0xee, p->b.len);
+	want_access(p, IBV_WR_RDMA_WRITE, begin, rkey, len, true, "a WRITE to all of it");
+	compare(bytes, len, 5, "what was written");
+	CHECK(bytes[-1] == 0xee && bytes[len] == 0xee, "more was written");
+	want_access(p, IBV_WR_RDMA_READ, begin + len - 1, rkey, 1, true, "a READ of the last byte");
+	CHECK(p->a.buf[0] == bytes[len - 1], "another byte was read");
+	want_access(p, IBV_WR_RDMA_READ, begin, rkey, 1, true, "a READ of the first byte");
+	memset(p->b.buf, 0xdd, p->b.len);
+	want_access(p, IBV_WR_RDMA_WRITE, begin - 1, rkey, 1, false, "a WRITE of the byte before it");
+	want_access(p, IBV_WR_RDMA_WRITE, begin + len, rkey, 1, false, "a WRITE of the byte behind it");
+	want_access(p, IBV_WR_RDMA_WRITE, begin, rkey, len + 1, false, "a WRITE beyond it");
+	want_access(p, IBV_WR_RDMA_WRITE, begin - 1, rkey, len, false, "a WRITE from before it");
+	want_access(p, IBV_WR_RDMA_READ, begin + 1, rkey, len, false, "a READ beyond it");
+	for (size_t i = 0; i < p->b.len; i++)
+		CHECK(p->b.buf[i] == 0xdd, "byte %zu was written by what was refused", i);
+}
 
-	CHECK(is == want, "%s: \"%s\", not \"%s\"", what, ibv_wc_status_str(is), ibv_wc_status_str(want));
+static void *keep_writing(void *writer)
+{
+	struct writer *w = writer;
+
+	while (!w->stop && !w->refused) {
+		struct ibv_sge list = sge(&w->p->a, 0, w->len);
+		struct ibv_send_wr request = wr(IBV_WR_RDMA_WRITE, 5, &list, 1);
+
+		request.wr.rdma.remote_addr = w->addr;
+		request.wr.rdma.rkey = w->rkey;
+		post(&w->p->a, &request);
+		enum ibv_wc_status status = next(&w->p->a, "a WRITE").status;
+
+		CHECK(!status || status == IBV_WC_REM_ACCESS_ERR, "a WRITE: \"%s\"", ibv_wc_status_str(status));
+		status ? w->refused++ : w->written++;
+	}
+	return NULL;
+}
+
+void begin_writing(struct writer *w)
+{
+	MUST(pthread_create(&w->thread, NULL, keep_writing, w));
+	while (w->written < 3 && !w->refused)
+		rest();
+}
+
+void end_writing(struct writer *w)
+{
+	w->stop = true;
+	MUST(pthread_join(w->thread, NULL));
 }
 
 bool event_within(struct side *s, int ms)

@@ -6,6 +6,9 @@
 #include "rdma.h"
 #include "uabi.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 enum { DEPTH = 64, MAX_SGE = UABI_QUEUE_SGES, INLINE_BYTES = UABI_QUEUE_INLINE };
 /* Where messages of unreliable services go in a buffer that is twice as long, and the Q_Key of datagrams. */
 enum { HALF = 1 << 16, KEY = 0x11223344 };
@@ -124,6 +127,10 @@ struct ibv_sge sge(struct side *s, size_t offset, uint32_t len);
 struct ibv_send_wr wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n);
 void aim(struct ibv_send_wr *w, struct side *target, size_t offset);
 void post(struct side *s, struct ibv_send_wr *w);
+/* So many in one list. */
+void post_list(struct side *s, struct ibv_send_wr *w, int n);
+/* It is refused with this errno, and bad_wr names it. */
+void want_unposted(struct side *s, struct ibv_send_wr *w, int error, const char *what);
 void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n);
 /* One request of `len` bytes from or to `mine` in the buffer, signaled; without bytes it has no entry. */
 void post_one(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len);
@@ -133,6 +140,8 @@ void post_at(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, ui
 void post_room(struct side *s, uint64_t id, size_t offset, uint32_t len);
 struct ibv_wc next(struct side *s, const char *what);
 struct ibv_wc expect(struct side *s, uint64_t id, enum ibv_wc_status status, const char *what);
+/* A message is done at both ends; what its receive says. */
+struct ibv_wc expect_both(struct side *from, uint64_t id, struct side *to, uint64_t receive, const char *what);
 /*
  * One message between a place in the buffer of `from`, who posts it, and one in that of `to`, with everything checked.
  * The seed is its number, too.
@@ -142,11 +151,29 @@ void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to
 /* One SEND from the beginning of a buffer to the second page of the other. */
 void send_checked(struct side *from, struct side *to, unsigned int seed);
 void expect_none(struct side *s, int ms, const char *what);
-/* a tries to move bytes from or to the beginning of its buffer; how that ends. After an error both are connected anew. */
-enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len);
-/* Such an attempt succeeds, or ends with a remote access error. */
+/*
+ * a moves bytes from or to the beginning of its buffer, and succeeds, or has a remote access error; then both are connected
+ * anew.
+ */
 void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
 		 const char *what);
+/* Bytes within b's buffer that peers name by `begin` and this key: a may write and read all of them, and none besides. */
+void want_exactly(struct pair *p, const uint8_t *bytes, uint32_t len, uint64_t begin, uint32_t rkey);
+
+/* A thread by which a writes from the beginning of its buffer, without a pause, until it is refused or stopped. */
+struct writer {
+	struct pair *p;
+	uint64_t addr;
+	uint32_t rkey, len;
+	pthread_t thread;
+	atomic_bool stop;
+	atomic_int written, refused;
+};
+
+/* Returns when it has written; `refused` is then right behind the end. */
+void begin_writing(struct writer *w);
+void end_writing(struct writer *w);
+
 /* Whether the channel of a side has an event within some milliseconds; it is taken, and acknowledged. */
 bool event_within(struct side *s, int ms);
 /*
@@ -173,7 +200,6 @@ struct test_case {
 };
 
 void scribbled_rings(void);
-void shared_receives(void);
 void stream(void);
 void stream_in_bursts(void);
 void stream_on_one_cpu(void);

@@ -34,7 +34,7 @@ static void flushed_from(struct scene *s, const struct cause *c)
 	for (int i = 0; i < 10; i++)
 		post_recv(a, 100 + i, NULL, 0);
 	if (from == IBV_QPS_SQD)
-		CHECK(!to_state(a, IBV_QPS_SQD), "to SQD");
+		MUST(to_state(a, IBV_QPS_SQD));
 	for (int i = 0; i < want; i++) {
 		/* The receives that they wait for never come. */
 		struct ibv_send_wr w = wr(i % 3 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM, i, NULL, 0);
@@ -44,7 +44,7 @@ static void flushed_from(struct scene *s, const struct cause *c)
 		post(a, &w);
 	}
 	want_state(a, from, "before");
-	CHECK(!to_state(a, IBV_QPS_ERR), "to ERR");
+	MUST(to_state(a, IBV_QPS_ERR));
 	for (int i = 0; i < want + 10; i++) {
 		struct ibv_wc wc = next(a, "flush");
 
@@ -65,7 +65,7 @@ static void flushed_once(struct scene *s, const struct cause *c)
 	(void)c;
 	post_recv(&s->p.a, 1, NULL, 0);
 	for (int i = 0; i < 3; i++)
-		CHECK(!to_state(&s->p.a, IBV_QPS_ERR), "to ERR");
+		MUST(to_state(&s->p.a, IBV_QPS_ERR));
 	expect(&s->p.a, 1, IBV_WC_WR_FLUSH_ERR, "the receive");
 	for (int i = 0; i < 2 * DEPTH; i++) {
 		post_one(&s->p.a, IBV_WR_SEND, i, 0, 0);
@@ -87,67 +87,75 @@ static const struct cause flushes[] = {
 	{ "WR_FLUSH_ERR of all that is posted in ERR, each once", .refused = flushed_once },
 };
 
-static void caps(struct side *s, struct ibv_qp_cap *cap)
+static struct ibv_qp_cap cap_of(struct side *s)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 
 	MUST(ibv_query_qp(s->qp, &attr, IBV_QP_CAP, &init));
-	*cap = init.cap;
+	return init.cap;
 }
 
-/* arg: the state in which a posts, whether sends and whether receives are taken there. */
+/* arg: the state in which a posts a send, which is refused, and a receive, which is refused in RESET alone. */
 static void posted_in(struct scene *s, const struct cause *c)
 {
-	struct ibv_send_wr second = wr(IBV_WR_SEND, 2, NULL, 0), w = wr(IBV_WR_SEND, 1, NULL, 0), *bad = NULL;
-	struct ibv_recv_wr r = { .wr_id = 3 }, *bad_r = NULL;
+	struct ibv_send_wr second = wr(IBV_WR_SEND, 2, NULL, 0), w = wr(IBV_WR_SEND, 1, NULL, 0);
+	struct ibv_recv_wr r = { .wr_id = 3 }, *bad = NULL;
 	struct side *a = &s->p.a;
 
 	w.next = &second;
 	back_to(s, c->arg[0]);
-	CHECK(ibv_post_send(a->qp, &w, &bad) == EINVAL && bad == &w, "a send was taken");
+	want_unposted(a, &w, EINVAL, "a send");
 	if (c->arg[0] == IBV_QPS_RESET)
-		CHECK(ibv_post_recv(a->qp, &r, &bad_r) == EINVAL && bad_r == &r, "a receive was taken");
+		CHECK(ibv_post_recv(a->qp, &r, &bad) == EINVAL && bad == &r, "a receive was taken");
 	else
-		CHECK(!ibv_post_recv(a->qp, &r, &bad_r), "no receive was taken");
+		CHECK(!ibv_post_recv(a->qp, &r, &bad), "no receive was taken");
 	expect_none(a, 5, "of what was refused");
 }
 
-/* arg: which of the requests of a list is bad, and how. Those before it are executed, the others are not. */
-enum bad_request { TOO_MANY_ENTRIES, TOO_MUCH_INLINE, NEGATIVE_ENTRIES, UNKNOWN_OPCODE, NOT_SERVED, INLINE_READ, INLINE_ATOMIC, KINDS };
+/* Entries of a request, in place of a number: one more than was granted. */
+enum { ONE_MORE = 1000 };
 
+static const struct bad_request {
+	const char *text;
+	enum ibv_wr_opcode op;
+	int entries;		/* the first is one byte longer than inline data may be */
+	bool in_line;
+	bool taken_by_rxe;
+} bad_requests[] = {
+	{ "more entries than granted", IBV_WR_SEND, ONE_MORE },
+	{ "more inline bytes than granted", IBV_WR_SEND, 1, true },
+	{ "-1 entries", IBV_WR_SEND, -1, .taken_by_rxe = true },
+	{ "an unknown opcode", 250, .taken_by_rxe = true },
+	{ "TSO", IBV_WR_TSO, .taken_by_rxe = true },
+	{ "a READ inline", IBV_WR_RDMA_READ, 0, true, true },
+	{ "FETCH_ADD inline", IBV_WR_ATOMIC_FETCH_AND_ADD, 0, true, true },
+};
+
+/* arg: which of the requests of a list is bad, and how. Those before it are executed, the others are not. */
 static void bad_in_list(struct scene *s, const struct cause *c)
 {
-	struct ibv_sge list[64] = { 0 };
+	const struct bad_request *how = &bad_requests[c->arg[1]];
+	struct ibv_qp_cap cap = cap_of(&s->p.a);
+	struct ibv_sge list[64] = { sge(&s->p.a, 0, cap.max_inline_data + 1) };
 	struct ibv_send_wr w[4], *bad = NULL;
-	struct ibv_qp_cap cap;
 	int k = c->arg[0], rc;
 
-	caps(&s->p.a, &cap);
 	if (cap.max_send_sge >= 64)
 		return;
-	list[0] = sge(&s->p.a, 0, cap.max_inline_data + 1);
 	for (int i = 0; i < 4; i++) {
 		w[i] = wr(IBV_WR_SEND, i, NULL, 0);
 		w[i].next = i < 3 ? &w[i + 1] : NULL;
 		post_recv(&s->p.b, i, NULL, 0);
 	}
 	w[k].sg_list = list;
-	switch (c->arg[1]) {
-	case TOO_MANY_ENTRIES: w[k].num_sge = cap.max_send_sge + 1; break;
-	case TOO_MUCH_INLINE: w[k].num_sge = 1; w[k].send_flags |= IBV_SEND_INLINE; break;
-	case NEGATIVE_ENTRIES: w[k].num_sge = -1; break;
-	case UNKNOWN_OPCODE: w[k].opcode = 250; break;
-	case NOT_SERVED: w[k].opcode = IBV_WR_TSO; break;
-	case INLINE_READ: w[k].opcode = IBV_WR_RDMA_READ; w[k].send_flags |= IBV_SEND_INLINE; break;
-	case INLINE_ATOMIC: w[k].opcode = IBV_WR_ATOMIC_FETCH_AND_ADD; w[k].send_flags |= IBV_SEND_INLINE; break;
-	}
+	w[k].opcode = how->op;
+	w[k].num_sge = how->entries == ONE_MORE ? (int)cap.max_send_sge + 1 : how->entries;
+	w[k].send_flags |= how->in_line ? IBV_SEND_INLINE : 0;
 	rc = ibv_post_send(s->p.a.qp, w, &bad);
 	CHECK(rc > 0 && bad == &w[k], "refused with %s at request %td", strerror(rc), bad ? bad - w : -1);
-	for (int i = 0; i < k; i++) {
-		expect(&s->p.a, i, IBV_WC_SUCCESS, "a request before the bad one");
-		expect(&s->p.b, i, IBV_WC_SUCCESS, "its receive");
-	}
+	for (int i = 0; i < k; i++)
+		expect_both(&s->p.a, i, &s->p.b, i, "a request before the bad one");
 	expect_none(&s->p.a, 3, "of the bad request");
 	expect_none(&s->p.b, 3, "of the bad request");
 	want_state(&s->p.a, IBV_QPS_RTS, "the queue pair");
@@ -156,11 +164,10 @@ static void bad_in_list(struct scene *s, const struct cause *c)
 /* The number of entries and of inline bytes that were granted is taken, and works. */
 static void just_enough(struct scene *s, const struct cause *c)
 {
+	struct ibv_qp_cap cap = cap_of(&s->p.a);
 	struct ibv_sge list[64];
-	struct ibv_qp_cap cap;
 
 	(void)c;
-	caps(&s->p.a, &cap);
 	for (unsigned int i = 0; i < cap.max_send_sge && i < 64; i++)
 		list[i] = sge(&s->p.a, i, 1);
 	fill(s->p.a.buf, TARGET, 5);
@@ -172,8 +179,7 @@ static void just_enough(struct scene *s, const struct cause *c)
 		w.send_flags |= in_line ? IBV_SEND_INLINE : 0;
 		post_room(&s->p.b, 1, TARGET, TARGET_LEN);
 		post(&s->p.a, &w);
-		expect(&s->p.a, 1, IBV_WC_SUCCESS, "as much as was granted");
-		CHECK(expect(&s->p.b, 1, IBV_WC_SUCCESS, "its receive").byte_len == len, "not %u bytes", len);
+		CHECK(expect_both(&s->p.a, 1, &s->p.b, 1, "as much as was granted").byte_len == len, "not %u bytes", len);
 		compare(s->p.b.buf + TARGET, len, 5, "data");
 	}
 }
@@ -185,13 +191,12 @@ static void just_enough(struct scene *s, const struct cause *c)
 static void full_queue(struct scene *s, const struct cause *c)
 {
 	bool listed = c->arg[0], receives = c->arg[1];
+	struct ibv_qp_cap cap = cap_of(receives ? &s->p.b : &s->p.a);
 	struct ibv_recv_wr *bad_receive = NULL;
 	struct ibv_send_wr *bad_send = NULL;
-	struct ibv_qp_cap cap;
 	unsigned int taken = 0;
 	int rc;
 
-	caps(receives ? &s->p.b : &s->p.a, &cap);
 	unsigned int most = receives ? cap.max_recv_wr : cap.max_send_wr, n = most + 3;
 	struct ibv_send_wr *w = calloc(n, sizeof(*w));
 	struct ibv_recv_wr *r = calloc(n, sizeof(*r));
@@ -215,8 +220,7 @@ static void full_queue(struct scene *s, const struct cause *c)
 			post_one(&s->p.a, IBV_WR_SEND, i, 0, 0);
 		else
 			post_recv(&s->p.b, i, NULL, 0);
-		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive");
-		expect(&s->p.a, i, IBV_WC_SUCCESS, "a request");
+		expect_both(&s->p.a, i, &s->p.b, i, "a message");
 	}
 	expect_none(&s->p.a, 3, "of what was refused");
 	free(w);
@@ -225,10 +229,9 @@ static void full_queue(struct scene *s, const struct cause *c)
 
 static void impossible_queues(struct scene *s, const struct cause *c)
 {
-	struct ibv_device_attr attr;
 	struct side *a = &s->p.a;
+	struct ibv_device_attr attr = device_of(a->ctx);
 
-	CHECK(!ibv_query_device(a->ctx, &attr), "ibv_query_device");
 	for (int i = 0; i < 5; i++) {
 		struct ibv_qp_init_attr init = {
 			.send_cq = a->cq, .recv_cq = a->cq, .qp_type = IBV_QPT_RC,
@@ -340,20 +343,18 @@ static void overflow(struct scene *s, const struct cause *c)
 /* arg: which of the receives of a list is bad. */
 static void bad_in_receive_list(struct scene *s, const struct cause *c)
 {
+	struct ibv_qp_cap cap = cap_of(&s->p.b);
 	struct ibv_sge list[64] = { 0 };
 	struct ibv_recv_wr r[4], *bad = NULL;
-	struct ibv_qp_cap cap;
 	int k = c->arg[0];
 
-	caps(&s->p.b, &cap);
 	for (int i = 0; i < 4; i++)
 		r[i] = (struct ibv_recv_wr){ .wr_id = i, .next = i < 3 ? &r[i + 1] : NULL, .sg_list = list };
 	r[k].num_sge = cap.max_recv_sge < 64 ? (int)cap.max_recv_sge + 1 : -1;
 	CHECK(ibv_post_recv(s->p.b.qp, r, &bad) == EINVAL && bad == &r[k], "refused at receive %td", bad ? bad - r : -1);
 	for (int i = 0; i < k; i++) {
 		post_one(&s->p.a, IBV_WR_SEND, i, 0, 0);
-		expect(&s->p.a, i, IBV_WC_SUCCESS, "a send");
-		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive before the bad one");
+		expect_both(&s->p.a, i, &s->p.b, i, "a send into a receive before the bad one");
 	}
 }
 
@@ -379,16 +380,10 @@ static const struct cause refusals[] = {
 	{ "more entries than granted in receive 4 of a list of 4", .refused = bad_in_receive_list, .arg = { 3 } },
 };
 
-enum { REFUSALS = COUNT(refusals), REGIONS = COUNT(impossible), POSITIONS = 4 };
+enum { REFUSALS = COUNT(refusals), REGIONS = COUNT(impossible), POSITIONS = 4, LISTS = COUNT(bad_requests) * POSITIONS };
 
 static void refusal(int i, struct cause *c)
 {
-	static const char *const kinds[] = {
-		[TOO_MANY_ENTRIES] = "more entries than granted", [TOO_MUCH_INLINE] = "more inline bytes than granted",
-		[NEGATIVE_ENTRIES] = "-1 entries", [UNKNOWN_OPCODE] = "an unknown opcode", [NOT_SERVED] = "TSO",
-		[INLINE_READ] = "a READ inline", [INLINE_ATOMIC] = "FETCH_ADD inline",
-	};
-
 	if (i < REFUSALS) {
 		*c = refusals[i];
 		return;
@@ -401,15 +396,15 @@ static void refusal(int i, struct cause *c)
 		return;
 	}
 	i -= REGIONS;
+	const struct bad_request *how = &bad_requests[i / POSITIONS];
+
 	c->refused = bad_in_list;
 	c->arg[0] = i % POSITIONS;
 	c->arg[1] = i / POSITIONS;
 	snprintf(c->text, sizeof(c->text), "%s in request %d of a list of 4; bad_wr names it, those before are executed",
-		 kinds[c->arg[1]], c->arg[0] + 1);
-	if (c->arg[1] == NEGATIVE_ENTRIES || c->arg[1] == INLINE_READ || c->arg[1] == INLINE_ATOMIC || c->arg[1] == NOT_SERVED ||
-	    c->arg[1] == UNKNOWN_OPCODE)
-		c->rxe = "takes it";
+		 how->text, c->arg[0] + 1);
+	c->rxe = how->taken_by_rxe ? "takes it" : NULL;
 }
 
 const struct family flush_family = { "flushes", 60, flushes, COUNT(flushes) };
-const struct family refusal_family = { "refusals", 90, NULL, REFUSALS + REGIONS + KINDS * POSITIONS, refusal };
+const struct family refusal_family = { "refusals", 90, NULL, REFUSALS + REGIONS + LISTS, refusal };

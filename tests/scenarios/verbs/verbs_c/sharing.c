@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /* One completion queue of several queue pairs: what stands in it when one of them goes, and threads that share it. */
-#define _GNU_SOURCE
 #include "pair.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The completion queue has this many entries: as many as two pairs can have requests under way. */
+/* Of the completion queue. */
 enum { ENTRIES = 4 * DEPTH };
 
 /*
  * The a sides of two pairs share a queue: that of the case, which is kept, and one that goes. Requests of the first have
  * the numbers 1, 2, 3 ..., sends and receives apart; those of the other have GOES in theirs, and must not be seen once
- * its queue pair is destroyed or in RESET.
+ * its queue pair is destroyed.
  */
 static struct {
 	struct pair goes;
@@ -30,16 +27,15 @@ static struct {
 
 static void open_shared(bool extended)
 {
-	const struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
+	struct ibv_comp_channel *channel = p.a.channel;
 
 	memset(&s, 0, sizeof(s));
 	pair_open_beside(&s.goes, &p, 8192);
 	if (extended)
-		s.extended = new_cq_ex(p.a.ctx, attr);
-	struct ibv_cq *cq = extended ? ibv_cq_ex_to_cq(s.extended) : new_cq(p.a.ctx, ENTRIES, NULL, NULL);
-
-	use_cq(&p, cq);
-	use_cq(&s.goes, cq);
+		s.extended = new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
+			.cqe = ENTRIES, .channel = channel, .wc_flags = IBV_WC_EX_WITH_QP_NUM });
+	use_cq(&p, extended ? ibv_cq_ex_to_cq(s.extended) : new_cq(p.a.ctx, ENTRIES, channel, NULL));
+	use_cq(&s.goes, p.a.cq);
 }
 
 static void close_shared(void)
@@ -115,42 +111,34 @@ static int take(int most, bool gone)
 	return n;
 }
 
-/* Everything of the pair that is kept comes, in order. A SEND's completion may be a little later than that of its message's receive. */
+static bool all_is_taken(void)
+{
+	take(ENTRIES, true);
+	return s.sends_seen == s.posted && s.recvs_seen == s.posted;
+}
+
+/* Everything of the pair that is kept comes, in order; a SEND's completion may be a little later than its receive's. */
 static void take_rest(void)
 {
-	double end = now() + patience();
-
-	while (s.sends_seen < s.posted || s.recvs_seen < s.posted) {
-		if (!take(ENTRIES, true))
-			usleep(200);
-		CHECK(now() < end, "of %llu messages each way %llu SENDs and %llu receives are complete",
-		      (unsigned long long)s.posted, (unsigned long long)s.sends_seen,
-		      (unsigned long long)s.recvs_seen);
-	}
+	WAIT_UNTIL(all_is_taken(), "of %llu messages each way %llu SENDs and %llu receives are complete",
+		   (unsigned long long)s.posted, (unsigned long long)s.sends_seen, (unsigned long long)s.recvs_seen);
 	CHECK(!take(1, true), "a completion too many");
 }
 
-static void remove_queue_pair(bool destroy)
+static void remove_queue_pair(void)
 {
-	struct side *a = &s.goes.a;
-
-	if (!destroy) {
-		CHECK(!to_state(a, IBV_QPS_RESET), "to RESET");
-		return;
-	}
-	DESTROY(a->qp);
-	a->qp = NULL;
+	DESTROY(s.goes.a.qp);
+	s.goes.a.qp = NULL;
 }
 
 static void renew_queue_pair(void)
 {
-	if (!s.goes.a.qp)
-		s.goes.a.qp = make_qp(&s.goes.a);
+	s.goes.a.qp = make_qp(&s.goes.a);
 	pair_reconnect(&s.goes, NULL);
 }
 
 /* Many times round the ring, with the completions of both mixed in ever another way, some taken before. */
-static void mixed(bool destroy, bool extended)
+static void mixed(bool extended)
 {
 	enum { ROUNDS = 40, EACH = 10 };
 	uint32_t draw = 1;
@@ -161,20 +149,18 @@ static void mixed(bool destroy, bool extended)
 
 		while (kept < EACH || going < EACH) {
 			draw = draw * 1664525u + 1013904223u;
-			bool keep = going == EACH || (kept < EACH && (draw >> 16) % 2);
-
-			if (keep)
+			if (going == EACH || (kept < EACH && (draw >> 16) % 2)) {
 				exchange_kept();
-			else
-				exchange(&s.goes, GOES | going);
-			kept += keep;
-			going += !keep;
+				kept++;
+			} else {
+				exchange(&s.goes, GOES | going++);
+			}
 		}
 		s.goes_seen = 0;
 		/* Fewer than there are of `goes`: at least its receives. */
 		take(draw % EACH, false);
 		CHECK(s.goes_seen < EACH, "nothing of the queue pair that goes is left in the queue");
-		remove_queue_pair(destroy);
+		remove_queue_pair();
 		/* The other one goes on. */
 		exchange_kept();
 		take_rest();
@@ -184,100 +170,10 @@ static void mixed(bool destroy, bool extended)
 	close_shared();
 }
 
-/* The queue is full to the last entry. What the destroyed queue pair had there is room again. */
-static void full(void)
-{
-	struct ibv_async_event event;
-
-	open_shared(false);
-	for (int round = 0; round < 3; round++) {
-		for (int i = 0; i < DEPTH; i++) {
-			exchange_kept();
-			exchange(&s.goes, GOES | i);
-		}
-		remove_queue_pair(round % 2 == 0);
-		for (int i = 0; i < DEPTH; i++)
-			exchange_kept();
-		take_rest();
-		CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
-		renew_queue_pair();
-	}
-	close_shared();
-}
-
-static struct {
-	atomic_uint gone;		/* the number of the queue pair that is destroyed */
-	atomic_ullong taken;		/* completions of the pair that is kept */
-	atomic_bool end;
-} r;
-
-/* Polls without a pause. What is gone before a poll begins must not come out of it. */
-static void *poll_always(void *unused)
-{
-	struct ibv_wc wc;
-
-	while (!atomic_load(&r.end)) {
-		uint32_t gone = atomic_load(&r.gone);
-		int n = ibv_poll_cq(p.a.cq, 1, &wc);
-
-		CHECK(n >= 0, "ibv_poll_cq: %d", n);
-		if (!n) {
-			sched_yield();
-			continue;
-		}
-		CHECK(wc.status == IBV_WC_SUCCESS, "request %#llx: %s", (unsigned long long)wc.wr_id,
-		      ibv_wc_status_str(wc.status));
-		CHECK(wc.qp_num != gone, "completion %#llx of queue pair %u, which is gone, is still in the queue",
-		      (unsigned long long)wc.wr_id, wc.qp_num);
-		if (wc.wr_id & GOES)
-			continue;
-		seen(wc.wr_id, wc.qp_num, wc.status, wc.opcode, false);
-		atomic_fetch_add(&r.taken, 1);
-	}
-	return unused;
-}
-
-/* A queue pair is destroyed while another thread polls the queue that it shares. */
-static void destroyed_while_polled(void)
-{
-	enum { ROUNDS = 60 };
-	pthread_t thread;
-
-	open_shared(false);
-	CHECK(!pthread_create(&thread, NULL, poll_always, NULL), "pthread_create");
-	for (int round = 0; round < ROUNDS; round++) {
-		struct side *a = &s.goes.a;
-
-		for (int i = 0; i < 4; i++) {
-			exchange(&s.goes, GOES | i);
-			exchange_kept();
-		}
-		uint32_t number = a->qp->qp_num;
-
-		remove_queue_pair(true);
-		atomic_store(&r.gone, number);
-		exchange_kept();
-		/* pair_reconnect polls too, and nothing of the other one may get lost there. */
-		for (double end = now() + patience(); atomic_load(&r.taken) < 2 * s.posted; usleep(200))
-			CHECK(now() < end, "%llu completions of %llu came", atomic_load(&r.taken),
-			      (unsigned long long)(2 * s.posted));
-		renew_queue_pair();
-	}
-	atomic_store(&r.end, true);
-	pthread_join(thread, NULL);
-	close_shared();
-}
-
 static void destroyed(void)
 {
-	mixed(true, false);
-	mixed(true, true);
-}
-
-static void reset(void)
-{
-	mixed(false, false);
-	mixed(false, true);
+	mixed(false);
+	mixed(true);
 }
 
 /*
@@ -287,10 +183,7 @@ static void reset(void)
 enum { POSTERS = 2, WAITERS = 2, MESSAGES = 1500 };
 
 static struct {
-	struct pair pairs[POSTERS];
-	struct ibv_comp_channel *channel;
-	struct ibv_cq *cq;
-	atomic_uint seen[POSTERS];
+	atomic_uint seen[POSTERS];	/* of p, and of the other one */
 	atomic_ulong armed, events, total;
 	int wake[2];
 } t;
@@ -298,15 +191,14 @@ static struct {
 static void *poster(void *which)
 {
 	int n = (intptr_t)which;
-	struct side *a = &t.pairs[n].a;
 
 	for (unsigned int i = 0; i < MESSAGES; i++) {
 		/* One at a time, and bursts. */
 		unsigned int ahead = i / 100 % 2 ? 8 : 1;
 
-		for (double end = now() + 2 * patience(); i - atomic_load(&t.seen[n]) >= ahead; usleep(50))
-			CHECK(now() < end, "%u of %u messages of queue pair %d are complete", atomic_load(&t.seen[n]), i, n);
-		post_one(a, IBV_WR_RDMA_WRITE, i, 0, 0);
+		WAIT_UNTIL(i - atomic_load(&t.seen[n]) < ahead, "%u of %u messages of queue pair %d are complete",
+			   atomic_load(&t.seen[n]), i, n);
+		post_one(n ? &s.goes.a : &p.a, IBV_WR_RDMA_WRITE, i, 0, 0);
 	}
 	return NULL;
 }
@@ -316,27 +208,37 @@ static void poll_shared(void)
 	struct ibv_wc wc;
 	int n;
 
-	while ((n = ibv_poll_cq(t.cq, 1, &wc)) > 0) {
-		int which = wc.qp_num == t.pairs[1].a.qp->qp_num;
-
+	while ((n = ibv_poll_cq(p.a.cq, 1, &wc)) > 0) {
 		CHECK(wc.status == IBV_WC_SUCCESS, "WRITE: %s", ibv_wc_status_str(wc.status));
 		/* Two threads may poll: each number once, but not in order. */
-		atomic_fetch_add(&t.seen[which], 1);
+		atomic_fetch_add(&t.seen[wc.qp_num != p.a.qp->qp_num], 1);
 		atomic_fetch_add(&t.total, 1);
 	}
 	CHECK(!n, "ibv_poll_cq: %d", n);
 }
 
-static void *waiter(void *unused)
+/* Takes an event. Another thread may have done so: the channel does not block. */
+static bool take_event(void)
 {
-	struct pollfd fds[] = { { .fd = t.channel->fd, .events = POLLIN }, { .fd = t.wake[0], .events = POLLIN } };
 	struct ibv_cq *cq;
 	void *context;
+
+	if (ibv_get_cq_event(p.a.channel, &cq, &context))
+		return false;
+	CHECK(cq == p.a.cq, "the event is about another queue");
+	atomic_fetch_add(&t.events, 1);
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+static void *waiter(void *unused)
+{
+	struct pollfd fds[] = { { .fd = p.a.channel->fd, .events = POLLIN }, { .fd = t.wake[0], .events = POLLIN } };
 	char c;
 
 	for (;;) {
 		atomic_fetch_add(&t.armed, 1);
-		CHECK(!ibv_req_notify_cq(t.cq, 0), "ibv_req_notify_cq");
+		MUST(ibv_req_notify_cq(p.a.cq, 0));
 		poll_shared();
 		if (atomic_load(&t.total) == POSTERS * MESSAGES)
 			break;
@@ -352,12 +254,8 @@ static void *waiter(void *unused)
 		}
 		if (fds[1].revents)
 			break;
-		/* The other thread may have taken it: the channel does not block. */
-		if (n > 0 && !ibv_get_cq_event(t.channel, &cq, &context)) {
-			CHECK(cq == t.cq, "the event is about another queue");
-			atomic_fetch_add(&t.events, 1);
-			ibv_ack_cq_events(cq, 1);
-		}
+		if (n > 0)
+			take_event();
 	}
 	/* The other one may wait for an event that is not needed any more. */
 	CHECK(write(t.wake[1], "x", 1) == 1 || read(t.wake[0], &c, 0), "pipe");
@@ -367,44 +265,27 @@ static void *waiter(void *unused)
 static void threads(void)
 {
 	static const struct crew crews[] = { { poster, POSTERS }, { waiter, WAITERS } };
-	struct ibv_cq *cq;
-	void *context;
 
-	pair_open(&t.pairs[0], NULL, 4096);
-	pair_open_beside(&t.pairs[1], &t.pairs[0], 4096);
-	t.channel = new_channel(t.pairs[0].a.ctx);
-	t.cq = new_cq(t.pairs[0].a.ctx, ENTRIES, t.channel, NULL);
+	open_shared(false);
 	MUST(pipe(t.wake));
-	use_cq(&t.pairs[0], t.cq);
-	use_cq(&t.pairs[1], t.cq);
 	run_crews(crews, COUNT(crews));
 	/* The last arming may have its event still: it is one of those that were asked for. */
-	while (!ibv_get_cq_event(t.channel, &cq, &context)) {
-		atomic_fetch_add(&t.events, 1);
-		ibv_ack_cq_events(cq, 1);
-	}
+	while (take_event())
+		;
 	CHECK(atomic_load(&t.total) == POSTERS * MESSAGES, "%lu completions", atomic_load(&t.total));
 	CHECK(t.events && t.events <= t.armed, "%lu events, but the queue was armed %lu times", t.events, t.armed);
 	printf("%lu events, armed %lu times\n", t.events, t.armed);
-	t.pairs[1].a.cq = NULL;
-	pair_close(&t.pairs[1]);
-	/* Its queue is that of both. */
-	t.pairs[0].a.channel = t.channel;
-	pair_close(&t.pairs[0]);
+	close_shared();
 }
 
 static const char RXE[] = "leaves completions of a queue pair that is gone in the queue";
 
+#define SHARED .opt = { .events = true }, .len = 8192
+
 const struct test_case sharing_cases[] = {
 	{ "shared-cq-destroy", destroyed,
 	  "completions of a destroyed queue pair are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
-	  .len = 8192 },
-	{ "shared-cq-reset", reset,
-	  "completions of a queue pair in RESET are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
-	  .len = 8192 },
-	{ "shared-cq-full", full, "in a full queue, what a gone queue pair had is room again", LOCAL_PATH, .rxe = RXE,
-	  .len = 8192 },
-	{ "shared-cq-race", destroyed_while_polled, "a queue pair is destroyed while another thread polls", LOCAL_PATH, .len = 8192 },
-	{ "shared-cq-threads", threads, "two threads post, two wait for events, arm and poll: no event is lost" },
+	  SHARED },
+	{ "shared-cq-threads", threads, "two threads post, two wait for events, arm and poll: no event is lost", SHARED },
 	{ NULL },
 };

@@ -3,10 +3,7 @@
 #include "pair.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LEN = 8192, FROM = 1000, SIZE = 3000, READ = IBV_ACCESS_REMOTE_READ, WRITE = IBV_ACCESS_REMOTE_WRITE,
        BIND = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND };
@@ -16,6 +13,7 @@ static struct ibv_mr *mr;
 static struct ibv_mw *one, *two;
 static uint64_t at;
 
+/* A case begins with this, and ends with the other. */
 static void windows_open(int access)
 {
 	mr = new_mr(p.b.pd, p.b.buf, LEN, access);
@@ -108,27 +106,10 @@ static void may(enum ibv_wr_opcode op, uint64_t addr, uint32_t len, uint32_t key
 	want_access(&p, op, addr, key, len, allowed, what);
 }
 
-/* The window at FROM, of SIZE bytes, as peers name its begin: every byte of it, and none besides. */
+/* The window at FROM, of SIZE bytes, as peers name its begin. */
 static void exactly(uint64_t begin, uint32_t key)
 {
-	uint8_t *buf = p.b.buf;
-
-	fill(p.a.buf, LEN, 5);
-	memset(buf, 0xee, LEN);
-	may(IBV_WR_RDMA_WRITE, begin, SIZE, key, true, "a WRITE to all of it");
-	compare(buf + FROM, SIZE, 5, "what was written");
-	CHECK(buf[FROM - 1] == 0xee && buf[FROM + SIZE] == 0xee, "more was written");
-	may(IBV_WR_RDMA_READ, begin + SIZE - 1, 1, key, true, "a READ of the last byte");
-	CHECK(p.a.buf[0] == buf[FROM + SIZE - 1], "another byte was read");
-	may(IBV_WR_RDMA_READ, begin, 1, key, true, "a READ of the first byte");
-	memset(buf, 0xdd, LEN);
-	may(IBV_WR_RDMA_WRITE, begin - 1, 1, key, false, "a WRITE of the byte before it");
-	may(IBV_WR_RDMA_WRITE, begin + SIZE, 1, key, false, "a WRITE of the byte behind it");
-	may(IBV_WR_RDMA_WRITE, begin, SIZE + 1, key, false, "a WRITE beyond it");
-	may(IBV_WR_RDMA_WRITE, begin - 1, SIZE, key, false, "a WRITE from before it");
-	may(IBV_WR_RDMA_READ, begin + 1, SIZE, key, false, "a READ beyond it");
-	for (int i = 0; i < LEN; i++)
-		CHECK(buf[i] == 0xdd, "byte %d was written by what was refused", i);
+	want_exactly(&p, p.b.buf + FROM, SIZE, begin, key);
 }
 
 static void bounds(void)
@@ -157,58 +138,25 @@ static void bounds(void)
 	windows_close();
 }
 
-/* Of a new key of type 2 only the low byte counts: other devices look at no more, and programs rely on it. */
-static void low_byte(void)
-{
-	windows_open(BIND);
-	uint32_t before = two->rkey, keys[] = { 0x42, ~two->rkey, two->rkey ^ 0x100, 0xffffff17 };
-
-	for (size_t i = 0; i < COUNT(keys); i++) {
-		struct ibv_send_wr b = bind_wr(two, keys[i], info(FROM, SIZE, READ | WRITE));
-		uint32_t key = (two->rkey & ~0xffu) | (keys[i] & 0xff);
-
-		post(&p.b, &b);
-		expect(&p.b, 3, IBV_WC_SUCCESS, "a binding");
-		CHECK(two->rkey == before, "the window's key became %08x", two->rkey);
-		may(IBV_WR_RDMA_READ, at, 10, key, true, "a READ by the low byte of the new key");
-		may(IBV_WR_RDMA_READ, at, 10, keys[i], false, "a READ by all of the new key");
-		MUST(invalidate(&p.b, key));
-	}
-	windows_close();
-}
-
 /* All rights of a window, and of the region below. */
 static void rights(void)
 {
 	static const int regions[] = { BIND, IBV_ACCESS_MW_BIND, IBV_ACCESS_LOCAL_WRITE | READ | WRITE };
 
-	for (size_t i = 0; i < COUNT(regions); i++) {
-		windows_open(regions[i]);
-		struct ibv_mw **mw[] = { &one, &two };
-		uint32_t last[2] = {};
+	for (size_t i = 0; i < 8 * COUNT(regions); i++) {
+		int region = regions[i / 8], type = i & 4 ? 2 : 1, flags = (i & 1 ? READ : 0) | (i & 2 ? WRITE : 0);
+		bool good = region & IBV_ACCESS_MW_BIND && (!(flags & WRITE) || region & IBV_ACCESS_LOCAL_WRITE);
+		uint32_t key = 0;
 
-		for (int n = 0; n < 2; n++)
-			for (int access = 0; access < 4; access++) {
-				int flags = (access & 1 ? READ : 0) | (access & 2 ? WRITE : 0);
-				bool good = regions[i] & IBV_ACCESS_MW_BIND &&
-					(!(flags & WRITE) || regions[i] & IBV_ACCESS_LOCAL_WRITE);
-				enum ibv_wc_status want = good ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR;
-				enum ibv_wc_status is = bind_info(*mw[n], info(FROM, SIZE, flags), &last[n]);
+		windows_open(region);
+		enum ibv_wc_status is = bind_info(type == 2 ? two : one, info(FROM, SIZE, flags), &key);
 
-				CHECK(is == want, "type %d, rights %d of a region with %d: \"%s\"", n + 1, flags, regions[i],
-				      ibv_wc_status_str(is));
-				if (!good) {
-					/* The provider has counted on. */
-					DESTROY(*mw[n]);
-					*mw[n] = new_mw(p.b.pd, n ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
-					last[n] = 0;
-					continue;
-				}
-				may(IBV_WR_RDMA_READ, at, 10, last[n], flags & READ, "a READ");
-				may(IBV_WR_RDMA_WRITE, at, 10, last[n], flags & WRITE, "a WRITE");
-				if (n)
-					MUST(invalidate(&p.b, last[n]));
-			}
+		CHECK(is == (good ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR), "type %d, rights %d of a region with %d: \"%s\"",
+		      type, flags, region, ibv_wc_status_str(is));
+		if (good) {
+			may(IBV_WR_RDMA_READ, at, 10, key, flags & READ, "a READ");
+			may(IBV_WR_RDMA_WRITE, at, 10, key, flags & WRITE, "a WRITE");
+		}
 		windows_close();
 	}
 }
@@ -256,13 +204,6 @@ static void refused(void)
 	uint32_t key = bind(two, FROM, SIZE, READ, 0);
 
 	CHECK(bind_info(two, info(0, 10, READ), &key) == IBV_WC_MW_BIND_ERR, "type 2 was bound twice");
-	/* What is refused at once. */
-	struct ibv_sge list = sge(&p.b, 0, 10);
-	struct ibv_send_wr r = wr(IBV_WR_LOCAL_INV, 3, &list, 1), *bad;
-
-	CHECK(ibv_post_send(p.b.qp, &r, &bad) == EINVAL && bad == &r, "an invalidation with data");
-	r = wr(IBV_WR_BIND_MW, 3, NULL, 0);
-	CHECK(ibv_post_send(p.b.qp, &r, &bad) == EINVAL, "a binding of no window");
 	errno = 0;
 	CHECK(!ibv_alloc_mw(p.b.pd, 3) && errno, "a window of type 3");
 	send_checked(&p.b, &p.a, 9);
@@ -285,21 +226,29 @@ static void ends(void)
 	key = bind(one, 0, 0, 0, 0);
 	may(IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a window that is not bound any more");
 	MUST(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, BIND));
-	/* Every low byte that a key can have is taken, and ends. */
-	key = two->rkey;
-	for (int i = 0; i < 256; i++) {
-		uint32_t before = key;
+	/*
+	 * Every low byte that a key can have is taken, and ends. Of the key that a binding asks for no more counts: other
+	 * devices look at no more, and programs rely on it.
+	 */
+	uint32_t first = two->rkey;
 
-		key = bind(two, FROM, SIZE, READ, key);
-		CHECK(key == ((before & ~0xffu) | ((before + 1) & 0xff)), "%08x after %08x", key, before);
-		if (i % 37)
-			MUST(invalidate(&p.b, key));
-		else {
-			may(IBV_WR_RDMA_READ, at, 1, key, true, "a READ by this byte");
+	key = first;
+	for (int i = 0; i < 256; i++) {
+		uint32_t before = key, asked = ibv_inc_rkey(key) ^ (i % 2 ? 0x5a5a5a00 : 0);
+		struct ibv_send_wr b = bind_wr(two, asked, info(FROM, SIZE, READ));
+
+		key = ibv_inc_rkey(key);
+		post(&p.b, &b);
+		expect(&p.b, 3, IBV_WC_SUCCESS, "a binding");
+		CHECK(two->rkey == first, "the window's key became %08x", two->rkey);
+		may(IBV_WR_RDMA_READ, at, 1, key, true, "a READ by this byte");
+		if (i % 37 < 2) {
 			may(IBV_WR_RDMA_READ, at, 1, before, false, "a READ by the byte before");
-			MUST(invalidate(&p.b, key));
-			may(IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a key that was invalidated");
+			may(IBV_WR_RDMA_READ, at, 1, asked, asked == key, "a READ by all of the key that was asked for");
 		}
+		MUST(invalidate(&p.b, key));
+		if (i % 37 < 2)
+			may(IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a key that was invalidated");
 	}
 	/* The peer invalidates, with the message that tells of it. */
 	key = bind(two, FROM, SIZE, READ, key);
@@ -313,11 +262,11 @@ static void ends(void)
 		r.num_sge = 1;
 		post_room(&p.b, 7, 4096, len);
 		post(&p.a, &r);
+		CHECK(expect(&p.a, 6, IBV_WC_SUCCESS, "a SEND").opcode == IBV_WC_SEND, "its opcode");
 		struct ibv_wc wc = expect(&p.b, 7, IBV_WC_SUCCESS, "a receive");
 
 		CHECK(wc.wc_flags == IBV_WC_WITH_INV && wc.invalidated_rkey == key && wc.byte_len == len,
 		      "flags %#x, key %08x for %08x, %u bytes", wc.wc_flags, wc.invalidated_rkey, key, wc.byte_len);
-		CHECK(expect(&p.a, 6, IBV_WC_SUCCESS, "a SEND").opcode == IBV_WC_SEND, "its opcode");
 		compare(p.b.buf + 4096, len, len, "the message");
 		may(IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a key that the peer has invalidated");
 		key = bind(two, FROM, SIZE, READ, key);
@@ -326,6 +275,14 @@ static void ends(void)
 	may(IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a window that is gone");
 	two = new_mw(p.b.pd, IBV_MW_TYPE_2);
 	windows_close();
+}
+
+/* An invalidation that fails ends the queue pair. */
+static void invalidate_in_vain(struct pair *pair, uint32_t key, const char *what)
+{
+	CHECK(invalidate(&pair->b, key) == IBV_WC_MW_BIND_ERR, "%s: %08x was invalidated", what, key);
+	want_state(&pair->b, IBV_QPS_ERR, "b");
+	pair_reconnect(pair, NULL);
 }
 
 /* Keys that are not for him who invalidates. */
@@ -341,8 +298,7 @@ static void not_his(void)
 	/* Type 1 is for all queue pairs of the domain, type 2 for the one that has bound it. */
 	want_access(&beside, IBV_WR_RDMA_READ, at, first, 1, true, "type 1 by another queue pair");
 	want_access(&beside, IBV_WR_RDMA_READ, at, second, 1, false, "type 2 by another queue pair");
-	CHECK(invalidate(&beside.b, second) == IBV_WC_MW_BIND_ERR, "another queue pair has invalidated it");
-	pair_reconnect(&beside, NULL);
+	invalidate_in_vain(&beside, second, "by another queue pair");
 	for (size_t i = 0; i < COUNT(keys); i++) {
 		struct ibv_send_wr r = invalidate_wr(IBV_WR_SEND_WITH_INV, 6, keys[i]);
 
@@ -352,14 +308,12 @@ static void not_his(void)
 		expect(&p.b, 7, IBV_WC_WR_FLUSH_ERR, "the receive that it took");
 		want_state(&p.b, IBV_QPS_ERR, "b");
 		pair_reconnect(&p, NULL);
-		CHECK(invalidate(&p.b, keys[i]) == IBV_WC_MW_BIND_ERR, "key %zu was invalidated", i);
-		want_state(&p.b, IBV_QPS_ERR, "b");
-		pair_reconnect(&p, NULL);
+		invalidate_in_vain(&p, keys[i], "a key that is no window's of this queue pair");
 	}
 	may(IBV_WR_RDMA_READ, at, 1, first, true, "a READ by type 1");
 	may(IBV_WR_RDMA_READ, at, 1, second, true, "a READ by type 2");
 	MUST(invalidate(&p.b, second));
-	CHECK(invalidate(&p.b, second) == IBV_WC_MW_BIND_ERR, "it was invalidated twice");
+	invalidate_in_vain(&p, second, "twice");
 	pair_close(&beside);
 	windows_close();
 }
@@ -368,38 +322,31 @@ static void not_his(void)
 static void order(void)
 {
 	windows_open(BIND);
+	struct ibv_sge list = sge(&p.b, 0, 4000);
 	uint32_t key = two->rkey;
 
 	for (int round = 0; round < 20; round++) {
-		struct ibv_sge list = sge(&p.b, 0, 4000), room = sge(&p.a, 0, 4000);
-		struct ibv_send_wr list_of[6];
-
 		key = ibv_inc_rkey(key);
 		/* b reads, binds, tells a, unbinds when it has read again, and tells that. */
-		for (int i = 0; i < 6; i++) {
-			list_of[i] = wr(IBV_WR_SEND, 10 + i, NULL, 0);
-			list_of[i].next = i < 5 ? &list_of[i + 1] : NULL;
-			if (i == 0 || i == 3) {
-				list_of[i] = wr(IBV_WR_RDMA_READ, 10 + i, &list, 1);
-				list_of[i].next = &list_of[i + 1];
-				aim(&list_of[i], &p.a, 0);
-			}
-			post_recv(&p.a, 20 + i, &room, i == 2 || i == 5);
-		}
-		list_of[1] = bind_wr(two, key, info(FROM, SIZE, READ));
-		list_of[1].wr_id = 11;
-		list_of[1].next = &list_of[2];
-		list_of[2].send_flags = 0;
-		list_of[4].opcode = IBV_WR_LOCAL_INV;
-		list_of[4].send_flags |= IBV_SEND_FENCE;
-		list_of[4].invalidate_rkey = key;
-		post(&p.b, list_of);
-		for (int i = 0; i < 6; i++)
-			if (i != 2)
-				expect(&p.b, 10 + i, IBV_WC_SUCCESS, "in order");
+		struct ibv_send_wr w[] = {
+			wr(IBV_WR_RDMA_READ, 0, &list, 1), bind_wr(two, key, info(FROM, SIZE, READ)),
+			wr(IBV_WR_SEND, 2, NULL, 0), wr(IBV_WR_RDMA_READ, 3, &list, 1),
+			invalidate_wr(IBV_WR_LOCAL_INV, 4, key), wr(IBV_WR_SEND, 5, NULL, 0),
+		};
+
+		aim(&w[0], &p.a, 0);
+		aim(&w[3], &p.a, 0);
+		w[1].wr_id = 1;
+		w[2].send_flags = 0;
+		w[4].send_flags |= IBV_SEND_FENCE;
 		for (int i = 0; i < 2; i++)
-			expect(&p.a, 20 + i, IBV_WC_SUCCESS, "a receive");
-		pair_reconnect(&p, NULL);
+			post_recv(&p.a, i, NULL, 0);
+		post_list(&p.b, w, COUNT(w));
+		for (size_t i = 0; i < COUNT(w); i++)
+			if (i != 2)
+				expect(&p.b, i, IBV_WC_SUCCESS, "in order");
+		for (int i = 0; i < 2; i++)
+			expect(&p.a, i, IBV_WC_SUCCESS, "a receive");
 	}
 	/* In SQD nothing begins, in ERR all is flushed. */
 	struct ibv_send_wr r = invalidate_wr(IBV_WR_LOCAL_INV, 30, bind(two, FROM, SIZE, READ, key));
@@ -415,79 +362,45 @@ static void order(void)
 	windows_close();
 }
 
-/* a writes without a pause through a window that b takes away; from the moment it is gone nothing is written. */
-struct writer {
-	_Atomic uint32_t key;
-	atomic_bool stop;
-	atomic_int written, refused;
-};
-
-static void *keep_writing(void *arg)
+/* a writes through a window of type 1 or 2. */
+static struct writer write_through(struct ibv_mw *mw)
 {
-	struct writer *writer = arg;
-	struct side *a = &p.a;
-
-	while (!writer->stop) {
-		struct ibv_sge list = sge(a, 0, SIZE);
-		struct ibv_send_wr r = wr(IBV_WR_RDMA_WRITE, 5, &list, 1);
-
-		r.wr.rdma.remote_addr = at;
-		r.wr.rdma.rkey = writer->key;
-		post(a, &r);
-		enum ibv_wc_status status = next(a, "a WRITE").status;
-
-		CHECK(!status || status == IBV_WC_REM_ACCESS_ERR, "a WRITE: \"%s\"", ibv_wc_status_str(status));
-		if (status) {
-			writer->refused++;
-			return NULL;
-		}
-		writer->written++;
-	}
-	return NULL;
+	return (struct writer){ .p = &p, .addr = at, .rkey = bind(mw, FROM, SIZE, WRITE, 0), .len = SIZE };
 }
 
+/* From the moment a window is gone nothing is written through it. */
 static void races(void)
 {
+	/* How the window goes. What b does to it it does by another queue pair, or by the verb. */
+	enum { MOVED, INVALIDATED, UNBOUND, DESTROYED, WAYS };
 	struct pair beside;
 	uint8_t *place = p.b.buf + FROM;
 
 	windows_open(BIND);
-	/* What b does to its windows it does by another queue pair, or by the verb. */
 	pair_open_beside(&beside, &p, LEN);
 	memset(p.a.buf, 0xaa, LEN);
 	for (int round = 0; round < 40; round++) {
-		struct ibv_mw *mw = new_mw(p.b.pd, round % 4 == 1 ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
-		struct writer writer = { 0 };
-		pthread_t thread;
+		int way = round % WAYS;
+		struct ibv_mw *mw = new_mw(p.b.pd, way == INVALIDATED ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
+		struct writer writer = write_through(mw);
 
-		writer.key = bind(mw, FROM, SIZE, WRITE, 0);
-		MUST(pthread_create(&thread, NULL, keep_writing, &writer));
-		while (writer.written < 3)
-			usleep(10);
-		switch (round % 4) {
-		case 0:
-			/* To another place, by another queue pair. */
-			bind_by_verb(&beside.b, mw, info(0, 10, WRITE));
-			expect(&beside.b, 3, IBV_WC_SUCCESS, "another binding");
-			break;
-		case 1:
-			MUST(invalidate(&p.b, writer.key));
-			break;
-		case 2:
-			bind_by_verb(&beside.b, mw, (struct ibv_mw_bind_info){ 0 });
-			expect(&beside.b, 3, IBV_WC_SUCCESS, "a binding of nothing");
-			break;
-		default:
+		begin_writing(&writer);
+		if (way == INVALIDATED)
+			MUST(invalidate(&p.b, writer.rkey));
+		else if (way == DESTROYED)
 			DESTROY(mw);
+		else {
+			bind_by_verb(&beside.b, mw, way == MOVED ? info(0, 10, WRITE) : (struct ibv_mw_bind_info){ 0 });
+			expect(&beside.b, 3, IBV_WC_SUCCESS, "another binding, or one of nothing");
 		}
 		/* From here on nobody writes there. */
 		memset(place, 0x55, SIZE);
-		MUST(pthread_join(thread, NULL));
-		CHECK(writer.refused == 1, "round %d: nothing was refused", round);
+		WAIT_UNTIL(writer.refused, "round %d: nothing was refused", round);
+		end_writing(&writer);
 		for (int i = 0; i < SIZE; i++)
 			CHECK(place[i] == 0x55, "round %d: byte %d was written after the window was gone", round, i);
 		pair_reconnect(&p, NULL);
-		if (round % 4 != 3)
+		if (way != DESTROYED)
 			DESTROY(mw);
 	}
 	pair_close(&beside);
@@ -498,35 +411,24 @@ static void races(void)
 static void kept(void)
 {
 	struct pair beside;
-	struct writer writer = { 0 };
-	pthread_t thread;
 
 	windows_open(BIND);
 	pair_open_beside(&beside, &p, LEN);
-	writer.key = bind(one, FROM, SIZE, WRITE, 0);
-	MUST(pthread_create(&thread, NULL, keep_writing, &writer));
+	struct writer writer = write_through(one);
+
+	begin_writing(&writer);
 	for (int round = 0; round < 2000 || writer.written < 2000; round++) {
 		/* Longer and shorter in turns; what is written fits both. */
-		struct ibv_send_wr r = bind_wr(one, writer.key, info(FROM, SIZE + round % 2, WRITE));
+		struct ibv_send_wr r = bind_wr(one, writer.rkey, info(FROM, SIZE + round % 2, WRITE));
 
 		CHECK(!writer.refused, "a WRITE was refused in round %d", round);
 		post(&beside.b, &r);
 		expect(&beside.b, 3, IBV_WC_SUCCESS, "a binding");
 	}
-	writer.stop = true;
-	MUST(pthread_join(thread, NULL));
+	end_writing(&writer);
 	CHECK(!writer.refused, "a WRITE was refused");
 	pair_close(&beside);
 	windows_close();
-}
-
-/* Windows that are bound do not keep a process from ending. */
-static void left_behind(void)
-{
-	pair_open(&p, NULL, LEN);
-	windows_open(BIND);
-	for (int i = 0; i < 30; i++)
-		bind(new_mw(p.b.pd, i % 2 ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1), i, 10, READ, 0);
 }
 
 #define WINDOWS .rxe = "binds and invalidates by other rules", .len = LEN
@@ -534,13 +436,11 @@ static void left_behind(void)
 const struct test_case window_cases[] = {
 	{ "windows-bounds", bounds, "every byte of a window and none besides, of both types and by offsets", WINDOWS },
 	{ "windows-rights", rights, "rights of windows and of the regions below", LOCAL_PATH, WINDOWS },
-	{ "windows-low-byte", low_byte, "a new key of which the upper bytes are others", LOCAL_PATH, WINDOWS },
 	{ "windows-refused", refused, "bindings that cannot be", LOCAL_PATH, WINDOWS },
 	{ "windows-ends", ends, "keys that end: bound anew, of nothing, invalidated by either side, gone", .seconds = 90, WINDOWS },
 	{ "windows-not-his", not_his, "keys that are not for him who invalidates, or uses, them", WINDOWS },
 	{ "windows-order", order, "bindings and invalidations among what is sent, and under fences", WINDOWS },
 	{ "windows-races", races, "windows taken away under WRITEs: nothing is written any more", .seconds = 90, WINDOWS },
 	{ "windows-kept", kept, "a window bound once more under its key, while a peer writes through it", .seconds = 90, WINDOWS },
-	{ "windows-left-behind", left_behind, "a process that ends with windows bound", LOCAL_PATH },
 	{ NULL },
 };
