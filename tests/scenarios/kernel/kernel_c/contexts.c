@@ -1,39 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The contexts that users in the kernel post in. */
 #include <linux/completion.h>
-#include <linux/slab.h>
 #include "kuser.h"
 
 const char *const context_names[CONTEXTS] = {
-	"task", "timer", "tasklet", "workqueue", "hard interrupt", "completion",
+	"task", "timer", "workqueue", "hard interrupt", "completion",
 };
 
-bool is_right_context(enum context context)
+/* That who posts is in this context, with interrupts disabled. */
+void check_context(struct test *t, enum context context)
 {
-	switch (context) {
-	case IN_TASK:
-	case IN_WORK:
-		return in_task();
-	case IN_TIMER:
-	case IN_TASKLET:
-		return in_serving_softirq();
-	case IN_IRQ:
-		return in_hardirq();
-	default:
-		return true;
-	}
+	bool right = true;
+
+	if (context == IN_TASK || context == IN_WORK)
+		right = in_task();
+	else if (context == IN_TIMER)
+		right = in_serving_softirq();
+	else if (context == IN_IRQ)
+		right = in_hardirq();
+	if (!right || !irqs_disabled())
+		fail(t, "posted in the wrong context");
 }
 
 static void in_timer(struct timer_list *timer)
 {
 	struct poster *p = container_of(timer, struct poster, timer);
-
-	p->post(p);
-}
-
-static void in_tasklet(struct tasklet_struct *tasklet)
-{
-	struct poster *p = container_of(tasklet, struct poster, tasklet);
 
 	p->post(p);
 }
@@ -57,37 +48,24 @@ void set_up_poster(struct poster *p, enum context context, void (*post)(struct p
 	p->context = context;
 	p->post = post;
 	timer_setup(&p->timer, in_timer, 0);
-	tasklet_setup(&p->tasklet, in_tasklet);
 	INIT_WORK(&p->work, in_work);
 	init_irq_work(&p->irq, in_irq);
 }
 
-/* Has the context post. */
+/* Has the context post; a task looks by itself. */
 void kick(struct poster *p)
 {
-	switch (p->context) {
-	case IN_TIMER:
+	if (p->context == IN_TIMER)
 		mod_timer(&p->timer, jiffies);
-		break;
-	case IN_TASKLET:
-		tasklet_schedule(&p->tasklet);
-		break;
-	case IN_WORK:
+	else if (p->context == IN_WORK)
 		schedule_work(&p->work);
-		break;
-	case IN_IRQ:
+	else if (p->context == IN_IRQ)
 		irq_work_queue(&p->irq);
-		break;
-	default:
-		/* A task looks by itself. */
-		break;
-	}
 }
 
 void stop_poster(struct poster *p)
 {
 	timer_shutdown_sync(&p->timer);
-	tasklet_kill(&p->tasklet);
 	cancel_work_sync(&p->work);
 	irq_work_sync(&p->irq);
 }
@@ -109,8 +87,7 @@ static void act_once(struct poster *poster)
 	unsigned long flags;
 
 	lock_to_post(&o->lock, &flags);
-	if (!is_right_context(poster->context) || !irqs_disabled())
-		fail(o->t, "posted in the wrong context");
+	check_context(o->t, poster->context);
 	o->result = o->act(o->arg);
 	unlock_posted(&o->lock, &flags);
 	complete(&o->done);
@@ -122,11 +99,8 @@ static void act_once(struct poster *poster)
  */
 int run_in(struct test *t, enum context context, int (*act)(void *arg), void *arg)
 {
-	struct once *o = kzalloc(sizeof(*o), GFP_KERNEL);
-	int result;
+	struct once *o = new_memory(t, sizeof(*o));
 
-	if (!o)
-		return -ENOMEM;
 	o->t = t;
 	o->act = act;
 	o->arg = arg;
@@ -139,7 +113,5 @@ int run_in(struct test *t, enum context context, int (*act)(void *arg), void *ar
 		kick(&o->poster);
 	wait_for_completion(&o->done);
 	stop_poster(&o->poster);
-	result = o->result;
-	kfree(o);
-	return result;
+	return o->result;
 }

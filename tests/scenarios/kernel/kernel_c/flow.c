@@ -8,7 +8,6 @@
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
-#include <linux/slab.h>
 #include "kuser.h"
 
 #define HEAD 8
@@ -34,23 +33,25 @@ struct flow {
 	struct room *out, *in;
 	struct slot *sends, *recvs;
 	unsigned long *seen;
-	u32 head, stride, limit;
+	u32 head, stride;
 	u32 posted, done, arrived;
-	u32 posts_in_context;
 	bool ended;
 	spinlock_t lock;
 	struct poster poster;
 };
 
+/* Every fifth message is short enough to be inline. */
 static u32 length_of(const struct flow *f, u32 seq)
 {
-	return HEAD + seq * 977 % (f->run.size - HEAD + 1);
+	u32 most = seq % 5 ? f->run.size : INLINE_MOST;
+
+	return HEAD + seq * 977 % (most - HEAD + 1);
 }
 
 static bool signals(const struct flow *f, u32 seq)
 {
 	/* The last one always does: what stands before it is complete then, too. */
-	return seq % 4 == 3 || seq + 1 == f->limit;
+	return seq % 4 == 3 || seq + 1 == f->run.messages;
 }
 
 static void write_message(u8 *mem, u32 len, u32 seq)
@@ -65,7 +66,7 @@ static int post_message(struct flow *f, u32 seq)
 {
 	struct slot *s = &f->sends[seq % f->run.depth];
 	struct end *e = f->run.from;
-	u32 len = length_of(f, seq), pieces = 1 + seq % 3, at = 0;
+	u32 len = length_of(f, seq);
 	struct ib_sge sge[3];
 	struct ib_ud_wr wr = {
 		.wr.wr_cqe = &s->cqe,
@@ -74,6 +75,7 @@ static int post_message(struct flow *f, u32 seq)
 		.wr.ex.imm_data = cpu_to_be32(seq),
 		.wr.send_flags = seq % 5 == 0 ? IB_SEND_SOLICITED : 0,
 	};
+	int err;
 
 	if (e->kind == IB_QPT_UD) {
 		wr.ah = e->ah;
@@ -82,22 +84,23 @@ static int post_message(struct flow *f, u32 seq)
 	}
 	if (signals(f, seq))
 		wr.wr.send_flags |= IB_SEND_SIGNALED;
-	if (len <= INLINE_MOST)
-		wr.wr.send_flags |= IB_SEND_INLINE;
 	s->seq = seq;
 	write_message(f->out->mem + s->at, len, seq);
-	for (u32 i = 0; i < pieces; i++) {
-		u32 part = i + 1 == pieces ? len - at : len / pieces;
+	wr.wr.num_sge = cut(sge, piece(e, f->out, s->at, len), 1 + seq % 3);
+	if (len > INLINE_MOST)
+		return ib_post_send(e->qp, &wr.wr, NULL);
+	/* It is taken when it is posted, and needs no key. */
+	wr.wr.send_flags |= IB_SEND_INLINE;
+	for (int i = 0; i < wr.wr.num_sge; i++)
+		sge[i].lkey = ~0;
+	err = ib_post_send(e->qp, &wr.wr, NULL);
+	memset(f->out->mem + s->at, 0xee, len);
+	return err;
+}
 
-		sge[i] = (struct ib_sge) {
-			.addr = f->out->addr + s->at + at,
-			.length = part,
-			.lkey = e->pd->local_dma_lkey,
-		};
-		at += part;
-	}
-	wr.wr.num_sge = pieces;
-	return ib_post_send(e->qp, &wr.wr, NULL);
+static bool may_post(struct flow *f)
+{
+	return !f->ended && f->posted < f->run.messages && f->posted - f->done < f->run.depth;
 }
 
 /* Posts some of what may be posted; says whether there is more. */
@@ -105,23 +108,20 @@ static bool post_some(struct flow *f)
 {
 	unsigned long flags;
 	bool more;
-	int err;
 
 	lock_to_post(&f->lock, &flags);
-	if (!is_right_context(f->run.context) || !irqs_disabled())
-		fail(f->t, "posted in the wrong context");
-	for (int i = 0; i < BATCH && !f->ended && f->posted < f->limit &&
-	     f->posted - f->done < f->run.depth; i++) {
-		err = post_message(f, f->posted);
+	check_context(f->t, f->run.context);
+	for (int i = 0; i < BATCH && may_post(f); i++) {
+		int err = post_message(f, f->posted);
+
 		if (err) {
 			fail(f->t, "posting message %u: error %d", f->posted, err);
 			f->ended = true;
-			break;
+		} else {
+			f->posted++;
 		}
-		f->posted++;
-		f->posts_in_context++;
 	}
-	more = !f->ended && f->posted < f->limit && f->posted - f->done < f->run.depth;
+	more = may_post(f);
 	unlock_posted(&f->lock, &flags);
 	return more;
 }
@@ -159,18 +159,12 @@ static void on_sent(struct ib_cq *cq, struct ib_wc *wc)
 		;
 }
 
-static int give_receive(struct flow *f, struct slot *s)
+static int give_slot(struct flow *f, struct slot *s)
 {
-	struct ib_sge sge = {
-		.addr = f->in->addr + s->at,
-		.length = f->stride,
-		.lkey = f->run.to->pd->local_dma_lkey,
-	};
+	struct ib_sge sge = piece(f->run.to, f->in, s->at, f->stride);
 	struct ib_recv_wr wr = { .wr_cqe = &s->cqe, .sg_list = &sge, .num_sge = 1 };
 
-	if (f->run.to->pool)
-		return ib_post_srq_recv(f->run.to->pool->srq, &wr, NULL);
-	return ib_post_recv(f->run.to->qp, &wr, NULL);
+	return give_receive(f->run.to, &wr);
 }
 
 static int give_all(void *arg)
@@ -179,13 +173,12 @@ static int give_all(void *arg)
 	int err = 0;
 
 	for (u32 i = 0; i < f->run.depth && !err; i++)
-		err = give_receive(f, &f->recvs[i]);
+		err = give_slot(f, &f->recvs[i]);
 	return err;
 }
 
 /* What a test has run. A poller may still be about to leave one until the queues have gone. */
 struct flows {
-	struct list_head list;
 	int count;
 	struct flow flow[];
 };
@@ -201,25 +194,14 @@ static struct flow *flow_of(struct flows *all, const struct ib_wc *wc)
 
 static void check_message(struct flow *f, const u8 *mem, const struct ib_wc *wc)
 {
-	u32 seq = ((u32 *)mem)[0], len = wc->byte_len - f->head, want;
-	int at = -1;
+	u32 seq = ((u32 *)mem)[0], len = wc->byte_len - f->head, want = length_of(f, seq);
 
-	if (wc->byte_len < f->head + HEAD || seq >= f->run.messages) {
+	if (wc->byte_len < f->head + HEAD || seq >= f->run.messages)
 		fail(f->t, "a message of %u bytes that nobody sent", wc->byte_len);
-		return;
-	}
-	want = length_of(f, seq);
-	if (len != want || ((u32 *)mem)[1] != want) {
+	else if (len != want || ((u32 *)mem)[1] != want)
 		fail(f->t, "message %u has %u bytes instead of %u", seq, len, want);
-		return;
-	}
-	for (u32 i = HEAD; i < len; i++)
-		if (mem[i] != (u8)(seq * 31 + i * 7 + (i >> 8))) {
-			at = i;
-			break;
-		}
-	if (at >= 0)
-		fail(f->t, "message %u: byte %d is wrong", seq, at);
+	else if (differs(mem, HEAD, len, seq) >= 0)
+		fail(f->t, "message %u: byte %d is wrong", seq, differs(mem, HEAD, len, seq));
 	else if (!!(wc->wc_flags & IB_WC_WITH_IMM) != seq % 2 ||
 		 (seq % 2 && be32_to_cpu(wc->ex.imm_data) != seq))
 		fail(f->t, "message %u: wrong immediate data", seq);
@@ -256,214 +238,160 @@ static void on_received(struct ib_cq *cq, struct ib_wc *wc)
 	if (f->run.to->kind == IB_QPT_RC && seq != f->arrived)
 		fail(f->t, "message %u came for %u", seq, f->arrived);
 	f->arrived++;
-	err = READ_ONCE(given->ended) ? 0 : give_receive(given, s);
+	err = READ_ONCE(given->ended) ? 0 : give_slot(given, s);
 	if (err)
 		fail(f->t, "posting a receive again: error %d", err);
 	unlock_posted(&f->lock, &flags);
 }
 
-static void stop_flow(struct flow *f)
+static void stop_all(struct flows *all)
 {
-	unsigned long flags;
+	for (struct flow *f = all->flow; f < all->flow + all->count; f++) {
+		unsigned long flags;
 
-	spin_lock_irqsave(&f->lock, flags);
-	f->ended = true;
-	spin_unlock_irqrestore(&f->lock, flags);
-	stop_poster(&f->poster);
-}
-
-void free_flows(struct test *t)
-{
-	struct flows *all, *next;
-
-	list_for_each_entry_safe(all, next, &t->flows, list) {
-		for (int i = 0; i < all->count; i++) {
-			kfree(all->flow[i].sends);
-			kfree(all->flow[i].recvs);
-			bitmap_free(all->flow[i].seen);
-		}
-		list_del(&all->list);
-		kfree(all);
+		spin_lock_irqsave(&f->lock, flags);
+		f->ended = true;
+		spin_unlock_irqrestore(&f->lock, flags);
+		stop_poster(&f->poster);
 	}
 }
 
-static int make_slots(struct flow *f, struct slot **slots, struct room **room, struct end *e,
-		      void (*done)(struct ib_cq *, struct ib_wc *), u32 count)
+void stop_flows(struct test *t)
 {
-	*room = make_room(e, f->stride * count);
-	*slots = kcalloc(count, sizeof(**slots), GFP_KERNEL);
-	if (!*room || !*slots)
-		return -ENOMEM;
-	for (u32 i = 0; i < count; i++) {
+	if (t->flows)
+		stop_all(t->flows);
+}
+
+static void make_slots(struct flow *f, struct slot **slots, struct room **room, struct end *e,
+		       void (*done)(struct ib_cq *, struct ib_wc *))
+{
+	*room = make_room(e, f->stride * f->run.depth);
+	*slots = new_memory(f->t, f->run.depth * sizeof(**slots));
+	for (u32 i = 0; i < f->run.depth; i++) {
 		(*slots)[i].cqe.done = done;
 		(*slots)[i].flow = f;
 		(*slots)[i].at = i * f->stride;
 	}
-	return 0;
 }
 
-static int start_flow(struct flow *f, struct test *t, struct flows *all, const struct run *run)
+static void start_flow(struct flow *f)
 {
-	int err;
+	struct run *run = &f->run;
 
-	f->t = t;
-	f->all = all;
-	f->run = *run;
 	f->head = run->to->kind == IB_QPT_UD ? GRH_BYTES : 0;
 	/* Receives that several share hold what each of them sends. */
 	f->stride = ALIGN((run->to->pool ? SHARED_MOST : run->size) + GRH_BYTES, 64);
-	spin_lock_init(&f->lock);
-	set_up_poster(&f->poster, run->context, post_more);
-	f->seen = bitmap_zalloc(run->messages, GFP_KERNEL);
-	if (!f->seen)
-		return -ENOMEM;
-	err = make_slots(f, &f->sends, &f->out, run->from, on_sent, run->depth) ?:
-	      make_slots(f, &f->recvs, &f->in, run->to, on_received, run->depth);
+	f->seen = new_memory(f->t, BITS_TO_LONGS(run->messages) * sizeof(long));
+	make_slots(f, &f->sends, &f->out, run->from, on_sent);
+	make_slots(f, &f->recvs, &f->in, run->to, on_received);
 	/* A handler has nothing to handle yet. */
-	return err ?: run_in(t, run->context == IN_HANDLER ? IN_TASK : run->context, give_all, f);
+	must(f->t, "the first receives",
+	     run_in(f->t, run->context == IN_HANDLER ? IN_TASK : run->context, give_all, f));
 }
 
-static bool all_done(struct flow *f, int count)
+static bool all_done(struct flows *all)
 {
-	for (int i = 0; i < count; i++)
-		if (READ_ONCE(f[i].done) < f[i].limit)
+	for (int i = 0; i < all->count; i++)
+		if (READ_ONCE(all->flow[i].done) < all->flow[i].run.messages)
 			return false;
 	return true;
 }
 
-static bool all_arrived(struct flow *f, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (READ_ONCE(f[i].arrived) < f[i].limit)
-			return false;
-	return true;
-}
-
-/* Whatever posts in this task. */
-static bool push(struct flow *f, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (f[i].run.context == IN_TASK)
-			post_some(&f[i]);
-	return true;
-}
-
-static u32 sum_arrived(struct flow *f, int count)
+static u32 arrived(struct flows *all)
 {
 	u32 sum = 0;
 
-	for (int i = 0; i < count; i++)
-		sum += READ_ONCE(f[i].arrived);
+	for (int i = 0; i < all->count; i++)
+		sum += READ_ONCE(all->flow[i].arrived);
 	return sum;
 }
 
+/* Whatever posts in this task. */
+static bool push(struct flows *all)
+{
+	for (int i = 0; i < all->count; i++)
+		if (all->flow[i].run.context == IN_TASK)
+			post_some(&all->flow[i]);
+	return true;
+}
+
 /*
- * What is unreliable is sent by as many as there are receives for, and then looked for: what does
- * not come for a while is lost. Nothing but how long this takes hangs on that while.
+ * What is unreliable is looked for: what does not come for a while is lost. Nothing but how long
+ * this takes hangs on that while.
  */
-static void settle(struct test *t, struct flow *f, int count)
+static void settle(struct test *t, struct flows *all, u32 want)
 {
 	unsigned long quiet = jiffies;
-	u32 before = sum_arrived(f, count), now;
+	u32 before = arrived(all), now;
 
-	while (!all_arrived(f, count) && time_before(jiffies, quiet + HZ / 5) && !t->failed) {
+	while (before < want && time_before(jiffies, quiet + HZ / 5) && !t->failed) {
 		poll_all(t);
 		usleep_range(500, 2000);
-		now = sum_arrived(f, count);
+		now = arrived(all);
 		if (now != before)
 			quiet = jiffies;
 		before = now;
 	}
 }
 
-static bool is_reliable(const struct run *runs)
+static void drive(struct test *t, struct flows *all)
 {
-	return runs[0].from->kind == IB_QPT_RC;
-}
+	static const char *const kinds[] = {
+		[IB_QPT_RC] = "RC", [IB_QPT_UC] = "UC", [IB_QPT_UD] = "UD",
+	};
+	struct run *run = &all->flow[0].run;
+	bool reliable = run->from->kind == IB_QPT_RC;
+	u32 came = 0, sent = all->count * run->messages;
 
-static int drive(struct test *t, struct flow *f, int count)
-{
-	bool reliable = is_reliable(&f[0].run);
-	u32 lost = 0, arrived = 0, sent = 0;
-	u32 step = reliable ? f->run.messages : f->run.depth;
-
-	for (u32 limit = 0; limit < f->run.messages; ) {
-		limit = min(limit + step, f->run.messages);
-		for (int i = 0; i < count; i++) {
-			unsigned long flags;
-
-			spin_lock_irqsave(&f[i].lock, flags);
-			f[i].limit = limit;
-			spin_unlock_irqrestore(&f[i].lock, flags);
-			if (f[i].run.context == IN_HANDLER) {
-				/* The first ones have no completion that could post them. */
-				post_some(&f[i]);
-			} else {
-				kick(&f[i].poster);
-			}
-		}
-		if (!wait_for(t, push(f, count) && all_done(f, count)))
-			return fail(t, "only %u of %u messages completed", f->done, limit);
-		if (reliable) {
-			if (!wait_for(t, all_arrived(f, count)))
-				return fail(t, "only %u of %u messages arrived", f->arrived, limit);
-		} else {
-			settle(t, f, count);
-		}
-		for (int i = 0; i < count && !reliable; i++) {
-			unsigned long flags;
-
-			/* The next round counts from here. */
-			spin_lock_irqsave(&f[i].lock, flags);
-			if (f[i].arrived < limit) {
-				lost += limit - f[i].arrived;
-				f[i].arrived = limit;
-			}
-			spin_unlock_irqrestore(&f[i].lock, flags);
-		}
+	for (struct flow *f = all->flow; f < all->flow + all->count; f++) {
+		/* The first ones have no completion that could post them. */
+		if (f->run.context == IN_HANDLER)
+			post_some(f);
+		else
+			kick(&f->poster);
 	}
-	for (int i = 0; i < count; i++) {
-		arrived += bitmap_weight(f[i].seen, f[i].run.messages);
-		sent += f[i].run.messages;
-		if (f[i].posts_in_context != f[i].run.messages)
-			return fail(t, "%u of %u messages were posted", f[i].posts_in_context,
-				    f[i].run.messages);
-	}
-	note(t, "%s from %s: %u of %u messages", reliable ? "RC" : f->run.from->kind == IB_QPT_UC ?
-	     "UC" : "UD", count == 1 ? context_names[f->run.context] : "many", arrived, sent);
-	if (!t->lossy && lost)
-		return fail(t, "%u messages were lost on one device", lost);
-	if (!arrived || (reliable && arrived != sent))
-		return fail(t, "%u of %u messages arrived", arrived, sent);
-	return 0;
-}
-
-/* Runs several at once, and ends their queue pairs. */
-int run_flows(struct test *t, const struct run *runs, int count)
-{
-	struct flows *all = kzalloc(struct_size(all, flow, count), GFP_KERNEL);
-	int err = 0, started;
-
-	if (!all)
-		return -ENOMEM;
-	all->count = count;
-	list_add(&all->list, &t->flows);
-	for (started = 0; started < count && !err; started++)
-		err = start_flow(&all->flow[started], t, all, &runs[started]);
-	if (!err)
-		err = drive(t, all->flow, count);
+	CHECK(t, wait_for(t, push(all) && all_done(all)), "only %u of %u messages completed",
+	      all->flow->done, run->messages);
+	if (reliable)
+		CHECK(t, wait_for(t, arrived(all) == sent), "only %u of %u messages arrived",
+		      arrived(all), sent);
 	else
-		fail(t, "starting: error %d", err);
-	for (int i = 0; i < started; i++)
-		stop_flow(&all->flow[i]);
-	for (int i = 0; i < started; i++) {
+		settle(t, all, sent);
+	for (int i = 0; i < all->count; i++)
+		came += bitmap_weight(all->flow[i].seen, run->messages);
+	note(t, "%s from %s: %u of %u messages", kinds[run->from->kind],
+	     all->count == 1 ? context_names[run->context] : "many", came, sent);
+	CHECK(t, came == sent || (came && !reliable && t->lossy), "%u of %u messages came", came,
+	      sent);
+}
+
+/* Runs several at once, of as many messages each, and ends their queue pairs. */
+void run_flows(struct test *t, const struct run *runs, int count)
+{
+	struct flows *all = new_memory(t, struct_size(all, flow, count));
+
+	all->count = count;
+	for (int i = 0; i < count; i++) {
+		struct flow *f = &all->flow[i];
+
+		f->t = t;
+		f->all = all;
+		f->run = runs[i];
+		spin_lock_init(&f->lock);
+		set_up_poster(&f->poster, f->run.context, post_more);
+	}
+	t->flows = all;
+	for (int i = 0; i < count; i++)
+		start_flow(&all->flow[i]);
+	drive(t, all);
+	stop_all(all);
+	for (int i = 0; i < count; i++) {
 		end_end(runs[i].from);
 		end_end(runs[i].to);
 	}
-	return err;
 }
 
-int run_flow(struct test *t, const struct run *run)
+void run_flow(struct test *t, const struct run *run)
 {
-	return run_flows(t, run, 1);
+	run_flows(t, run, 1);
 }

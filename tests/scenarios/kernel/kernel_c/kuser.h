@@ -2,13 +2,14 @@
 /*
  * A user of RDMA in the kernel, for tests: it knows ib_core and nothing of the driver.
  *
- * A case is a function that makes what it needs by the helpers here and returns an error as soon as
- * something is wrong, with the reason noted by fail(). What was made is ended by its caller.
+ * A case is a function that makes what it needs by the helpers here. It runs in a thread of its
+ * own, which CHECK ends as soon as something is wrong, so that a helper returns only when all is
+ * well; handlers and timers note it by fail(). Who has started the thread ends what was made.
  */
 #ifndef KUSER_H
 #define KUSER_H
 
-#include <linux/interrupt.h>
+#include <linux/completion.h>
 #include <linux/irq_work.h>
 #include <linux/list.h>
 #include <linux/scatterlist.h>
@@ -44,7 +45,6 @@ struct place {
 enum context {
 	IN_TASK,
 	IN_TIMER,
-	IN_TASKLET,
 	IN_WORK,
 	IN_IRQ,
 	IN_HANDLER,
@@ -57,11 +57,9 @@ struct test;
 
 struct kuser_case {
 	const char *name;
-	int (*run)(struct test *t);
+	void (*run)(struct test *t);
 	/* What sets cases apart that are one function. */
 	enum ib_qp_type kind;
-	enum context context;
-	enum way way;
 	enum ib_wr_opcode opcode;
 };
 
@@ -75,13 +73,16 @@ struct test {
 	bool lossy;
 	/* The driver calls completion handlers under a lock of its own, so that they cannot poll. */
 	bool defers;
-	struct list_head ends, queues, rooms, waiters, flows, regions, pools;
+	struct list_head ends, queues, waiters, objects;
+	struct flows *flows;
 	spinlock_t lock;
 	/* What is posted by completions is posted no more. */
 	bool ending;
 	/* Completions that were waited for, and messages of what stands. */
 	atomic_t order, messages;
 	bool failed;
+	/* The thread of the case has ended. */
+	struct completion over;
 	size_t len;
 	char said[2000];
 };
@@ -94,13 +95,12 @@ struct queue {
 	enum way way;
 	/* By hand: whether it is armed again when it is empty. */
 	bool rearms;
-	atomic_t inside, events, taken, most;
+	atomic_t inside, events, taken;
 	struct work_struct work;
 };
 
 /* Memory that a device uses. */
 struct room {
-	struct list_head list;
 	struct ib_device *dev;
 	u8 *mem;
 	u64 addr;
@@ -109,7 +109,6 @@ struct room {
 
 /* Pieces of rooms that are registered as one, for QPs of the domain of an end. */
 struct region {
-	struct list_head list;
 	struct end *e;
 	struct ib_mr *mr;
 	struct scatterlist *sg;
@@ -118,7 +117,6 @@ struct region {
 
 /* Receives that ends share, and the domain of both. */
 struct pool {
-	struct list_head list;
 	struct test *t;
 	struct ib_pd *pd;
 	struct ib_srq *srq;
@@ -130,8 +128,6 @@ struct end {
 	struct test *t;
 	struct place *at;
 	struct ib_pd *pd;
-	/* The domain is another one's. */
-	bool borrows;
 	struct pool *pool;
 	struct queue *sends, *recvs;
 	struct ib_qp *qp;
@@ -139,15 +135,15 @@ struct end {
 	struct end *peer;
 	enum ib_qp_type kind;
 	bool connected;
-	atomic_t qp_events, last_wqes;
+	atomic_t last_wqes;
 };
 
 /* How ends are made. What is 0 is chosen for the case. */
 struct wish {
 	enum ib_qp_type kind;
 	enum way way;
-	u32 send_wr, recv_wr, sge, inline_data, cqe;
-	u8 retry, rnr_retry, rnr_timer;
+	u32 inline_data, cqe;
+	u8 rnr_timer;
 	/* One completion queue for all. */
 	struct queue *queue;
 	/* Whose domain it has. */
@@ -166,8 +162,9 @@ struct waiter {
 	/* Which completion this was. */
 	int order;
 	atomic_t times;
-	/* Of one that stands: who posts it, since when (ktime), and when again. */
+	/* Of one that stands: who posts it, of what, since when (ktime), and when again. */
 	struct end *poster;
+	struct room *room;
 	u64 since;
 	struct timer_list pause;
 };
@@ -178,8 +175,15 @@ struct waiter {
 #define GUARD 0x5a
 
 /* main.c */
-__printf(2, 3) int fail(struct test *t, const char *form, ...);
 __printf(2, 3) void note(struct test *t, const char *form, ...);
+__printf(2, 3) void fail(struct test *t, const char *form, ...);
+void __noreturn end_case(struct test *t);
+#define CHECK(t, truth, ...) do { if (!(truth)) { fail(t, __VA_ARGS__); end_case(t); } } while (0)
+void must(struct test *t, const char *what, int status);
+void expect(struct test *t, const char *what, int status, int want);
+void *new_object(struct test *t, size_t size, void (*end)(void *object));
+void *new_memory(struct test *t, size_t size);
+void end_objects(struct test *t);
 bool on_completion(struct test *t, struct ib_cq *cq, bool handler);
 void lock_to_post(spinlock_t *lock, unsigned long *flags);
 void unlock_posted(spinlock_t *lock, unsigned long *flags);
@@ -204,53 +208,52 @@ struct poster {
 	enum context context;
 	void (*post)(struct poster *poster);
 	struct timer_list timer;
-	struct tasklet_struct tasklet;
 	struct work_struct work;
 	struct irq_work irq;
 };
 
-bool is_right_context(enum context context);
+void check_context(struct test *t, enum context context);
 void set_up_poster(struct poster *p, enum context context, void (*post)(struct poster *));
 void kick(struct poster *p);
 void stop_poster(struct poster *p);
 int run_in(struct test *t, enum context context, int (*act)(void *arg), void *arg);
 
 /* end.c */
+struct ib_pd *make_domain(struct test *t, struct ib_device *dev);
 struct queue *make_queue(struct test *t, int side, enum way way, u32 cqe);
-int end_queue(struct queue *q);
+void end_queue(struct queue *q);
 struct end *make_end(struct test *t, int side, const struct wish *wish);
-int make_pair(struct test *t, const struct wish *wish, struct end **a, struct end **b);
-int connect(struct end *a, struct end *b, const struct wish *wish);
+void make_pair(struct test *t, const struct wish *wish, struct end **a, struct end **b);
+void connect(struct end *a, struct end *b, const struct wish *wish);
 void fill_ah(struct end *e, struct end *to, struct rdma_ah_attr *attr);
 int to_state(struct end *e, enum ib_qp_state state);
-int state_of(struct end *e);
+bool comes_to(struct end *e, enum ib_qp_state state);
 void end_end(struct end *e);
 void end_all(struct test *t);
 
 /* request.c */
 struct waiter *make_waiter(struct test *t);
 struct waiter *wait_on(struct test *t, struct ib_send_wr *wr);
+int give_receive(struct end *e, struct ib_recv_wr *wr);
 struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len);
-int post_list(struct end *e, struct ib_send_wr *first);
-struct waiter *post(struct end *e, struct ib_send_wr *wr);
+void post_list(struct end *e, struct ib_send_wr *first);
 bool is_done(struct waiter *w);
 int finish(struct waiter *w);
 int act(struct end *e, struct ib_send_wr *wr);
-int came_from(struct test *t);
-int expect(struct test *t, const char *what, int status, int want);
-void fill(u8 *mem, u32 len, u32 seed);
-int differs(const u8 *mem, u32 len, u32 seed);
-int send_one(struct end *from, struct end *to, struct room *out, struct room *in, u32 len, u32 seed);
+void check_order(struct waiter *const w[], int count);
 
 /* memory.c */
+void fill(u8 *mem, u32 len, u32 seed);
+int differs(const u8 *mem, u32 from, u32 len, u32 seed);
+void compare(struct test *t, const u8 *mem, u32 len, u32 seed);
 struct room *make_room(struct end *e, u32 size);
-void free_room(struct room *r);
+struct ib_sge piece(struct end *e, struct room *room, u32 at, u32 len);
+u32 cut(struct ib_sge *sge, struct ib_sge whole, u32 pieces);
 struct region *make_region(struct end *e, enum ib_mr_type type, u32 most);
-void free_region(struct region *r);
 void list_again(struct region *r);
 void list_piece(struct region *r, struct room *room, u32 at, u32 len);
-int map_list(struct region *r, unsigned int *skip, u32 page);
-int map_room(struct region *r, struct room *room, u32 at, u32 len);
+int map_list(struct region *r, unsigned int *skip);
+void map_room(struct region *r, struct room *room, u32 at, u32 len);
 void next_key(struct region *r);
 struct ib_reg_wr registration(struct region *r, int access);
 int register_by(struct end *e, struct region *r, int access);
@@ -266,19 +269,15 @@ struct scene {
 #define ALL_RIGHTS (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
 		    IB_ACCESS_REMOTE_ATOMIC)
 
-int set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access);
-int beside(struct scene *s, struct scene *other, enum ib_qp_type kind);
+void set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access);
+void beside(struct scene *s, struct scene *other, enum ib_qp_type kind);
 struct ib_sge near_piece(struct scene *s, u32 at, u32 len);
 struct ib_rdma_wr reach(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge, u64 at);
 struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at);
 int touch(struct scene *s, enum ib_wr_opcode opcode, u32 len, u64 addr, u32 key);
-int touch_all(struct scene *s, enum ib_wr_opcode opcode);
-bool is_guarded(struct room *room, u32 from, u32 to);
-bool holds(struct room *room, u32 at, u32 len, u32 seed);
-
-/* pool.c */
-struct pool *make_pool(struct test *t, int side, u32 receives);
-void end_pool(struct pool *pool);
+void touch_all(struct scene *s, enum ib_wr_opcode opcode);
+void check_guard(struct test *t, struct room *room, u32 from, u32 to);
+void check_room(struct test *t, struct room *room, u32 at, u32 len, u32 seed);
 
 /* flow.c */
 /* Checked messages from one end to the other. */
@@ -288,17 +287,17 @@ struct run {
 	u32 messages, depth, size;
 };
 
-void free_flows(struct test *t);
-int run_flow(struct test *t, const struct run *run);
-int run_flows(struct test *t, const struct run *runs, int count);
+void stop_flows(struct test *t);
+void run_flow(struct test *t, const struct run *run);
+void run_flows(struct test *t, const struct run *runs, int count);
 
 /* The cases. */
-extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[];
-extern const struct kuser_case operation_cases[], registration_cases[];
+extern const struct kuser_case posting_cases[], unreliable_cases[], polling_cases[];
+extern const struct kuser_case queue_cases[], operation_cases[], registration_cases[];
 extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];
 
 /* Not among the cases: traffic that stands until its device goes. */
-int stand(struct test *t);
+void stand(struct test *t);
 void after_pause(struct timer_list *timer);
 
 #endif

@@ -2,10 +2,12 @@
 /*
  * Runs the cases. `echo "CASE DEVICE INDEX DEVICE INDEX lossy|exact" > parameters/run` runs one
  * between two places (or from one to itself); `parameters/said` is what came of it: lines of notes
- * and at last `passed`, `skipped: ...` or `failed: ...`. `parameters/cases` lists their names.
+ * and at last `passed`, or a line `failed: ...` among them. `parameters/cases` lists them, each
+ * with its group.
  *
  * `run=stand ...` leaves traffic running until the device goes or this module does.
  */
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
@@ -15,9 +17,14 @@
 #include <uapi/rdma/ib_user_ioctl_verbs.h>
 #include "kuser.h"
 
-static const struct kuser_case *const lists[] = {
-	posting_cases, polling_cases, queue_cases, operation_cases, registration_cases,
-	list_cases, misuse_cases, shared_cases,
+static const struct {
+	const char *name;
+	const struct kuser_case *cases;
+} groups[] = {
+	{ "posting", posting_cases }, { "unreliable", unreliable_cases },
+	{ "polling", polling_cases }, { "queues", queue_cases },
+	{ "operations", operation_cases }, { "registration", registration_cases },
+	{ "registration", list_cases }, { "misuse", misuse_cases }, { "shared", shared_cases },
 };
 
 static struct ib_client client;
@@ -50,25 +57,6 @@ static void say(struct test *t, const char *word, const char *form, va_list args
 	spin_unlock_irqrestore(&t->lock, flags);
 }
 
-/* The first reason is what counts; what follows from it is not said. */
-int fail(struct test *t, const char *form, ...)
-{
-	va_list args;
-	bool first;
-	unsigned long flags;
-
-	spin_lock_irqsave(&t->lock, flags);
-	first = !t->failed;
-	t->failed = true;
-	spin_unlock_irqrestore(&t->lock, flags);
-	if (first) {
-		va_start(args, form);
-		say(t, "failed: ", form, args);
-		va_end(args);
-	}
-	return -EIO;
-}
-
 void note(struct test *t, const char *form, ...)
 {
 	va_list args;
@@ -76,6 +64,79 @@ void note(struct test *t, const char *form, ...)
 	va_start(args, form);
 	say(t, "", form, args);
 	va_end(args);
+}
+
+/* The first reason is what counts; what follows from it is not said. */
+void fail(struct test *t, const char *form, ...)
+{
+	unsigned long flags;
+	va_list args;
+	bool first;
+
+	spin_lock_irqsave(&t->lock, flags);
+	first = !t->failed;
+	t->failed = true;
+	spin_unlock_irqrestore(&t->lock, flags);
+	va_start(args, form);
+	if (first)
+		say(t, "failed: ", form, args);
+	va_end(args);
+}
+
+/* Ends the thread of a case. */
+void end_case(struct test *t)
+{
+	if (t->failed)
+		note(t, "posted from %s", context_names[t->context]);
+	kthread_complete_and_exit(&t->over, 0);
+}
+
+/* What ends with a status, or an error, has gone well. */
+void must(struct test *t, const char *what, int status)
+{
+	CHECK(t, !status, "%s: status %d", what, status);
+}
+
+/* It has ended with this status, and says so. */
+void expect(struct test *t, const char *what, int status, int want)
+{
+	CHECK(t, status == want, "%s: status %d instead of %d", what, status, want);
+	note(t, "%s: status %d", what, status);
+}
+
+/* What is there until the end of a test, and how it ends. */
+struct object {
+	struct list_head list;
+	void (*end)(void *object);
+	u64 mem[];
+};
+
+void *new_object(struct test *t, size_t size, void (*end)(void *object))
+{
+	struct object *o = kzalloc(sizeof(*o) + size, GFP_KERNEL);
+
+	CHECK(t, o, "no memory");
+	o->end = end;
+	list_add(&o->list, &t->objects);
+	return o->mem;
+}
+
+void *new_memory(struct test *t, size_t size)
+{
+	return new_object(t, size, NULL);
+}
+
+/* The last one first. */
+void end_objects(struct test *t)
+{
+	struct object *o, *next;
+
+	list_for_each_entry_safe(o, next, &t->objects, list) {
+		if (o->end)
+			o->end(o->mem);
+		list_del(&o->list);
+		kfree(o);
+	}
 }
 
 /* What holds for each function that is called for a completion queue. If not, no lock may be taken. */
@@ -101,8 +162,8 @@ void poll_all(struct test *t)
 
 static const struct kuser_case *find(const char *name)
 {
-	for (int i = 0; i < ARRAY_SIZE(lists); i++)
-		for (const struct kuser_case *c = lists[i]; c->name; c++)
+	for (int i = 0; i < ARRAY_SIZE(groups); i++)
+		for (const struct kuser_case *c = groups[i].cases; c->name; c++)
 			if (!strcmp(c->name, name))
 				return c;
 	return NULL;
@@ -148,30 +209,35 @@ static struct test *new_test(void)
 	if (!t)
 		return NULL;
 	spin_lock_init(&t->lock);
+	init_completion(&t->over);
 	INIT_LIST_HEAD(&t->ends);
 	INIT_LIST_HEAD(&t->queues);
-	INIT_LIST_HEAD(&t->rooms);
 	INIT_LIST_HEAD(&t->waiters);
-	INIT_LIST_HEAD(&t->flows);
-	INIT_LIST_HEAD(&t->regions);
-	INIT_LIST_HEAD(&t->pools);
+	INIT_LIST_HEAD(&t->objects);
 	return t;
+}
+
+static int run_case(void *arg)
+{
+	struct test *t = arg;
+
+	t->how->run(t);
+	end_case(t);
 }
 
 static int run_set(const char *text, const struct kernel_param *param)
 {
+	static const struct kuser_case stands = { "stand", stand };
 	char name[32], dev[SIDES][IB_DEVICE_NAME_MAX], loss[8];
 	int index[SIDES], err = 0;
 	const struct kuser_case *c;
 	struct test *t;
-	bool stands;
 
 	if (sscanf(text, "%31s %63s %d %63s %d %7s", name, dev[0], &index[0], dev[1], &index[1],
 		   loss) != 6)
 		return -EINVAL;
-	stands = !strcmp(name, "stand");
-	c = find(name);
-	if (!c && !stands)
+	c = strcmp(name, stands.name) ? find(name) : &stands;
+	if (!c)
 		return -ENOENT;
 	t = new_test();
 	if (!t)
@@ -181,24 +247,17 @@ static int run_set(const char *text, const struct kernel_param *param)
 	last = t;
 	for (int i = 0; i < SIDES && !err; i++)
 		err = find_place(&t->place[i], dev[i], index[i]);
-	if (err) {
-		free_places(t);
-		mutex_unlock(&running);
-		return err;
+	if (!err) {
+		t->how = c;
+		t->lossy = !strcmp(loss, "lossy");
+		t->defers = t->place[0].dev->ops.driver_id == RDMA_DRIVER_RXE ||
+			    t->place[1].dev->ops.driver_id == RDMA_DRIVER_RXE;
+		err = PTR_ERR_OR_ZERO(kthread_run(run_case, t, "kuser"));
 	}
-	t->how = c;
-	t->lossy = !strcmp(loss, "lossy");
-	t->defers = t->place[0].dev->ops.driver_id == RDMA_DRIVER_RXE ||
-		    t->place[1].dev->ops.driver_id == RDMA_DRIVER_RXE;
-	if (stands) {
-		if (standing)
-			err = -EBUSY;
-		else
-			err = stand(t);
-	} else {
-		err = c->run(t);
-	}
-	if (stands && !err) {
+	/* It may last longer than a task may hang. */
+	if (!err)
+		wait_for_completion_state(&t->over, TASK_IDLE);
+	if (!err && c == &stands && !t->failed && !standing) {
 		/* The device can go while it stands: what is told so ends it. */
 		free_places(t);
 		standing = t;
@@ -206,16 +265,12 @@ static int run_set(const char *text, const struct kernel_param *param)
 	} else {
 		end_all(t);
 		free_places(t);
-		if (!t->failed && err == -EOPNOTSUPP)
-			note(t, "skipped: this device cannot do it");
-		else if (!t->failed && err)
-			fail(t, "error %d", err);
-		else if (!t->failed)
+		if (!err && !t->failed)
 			note(t, "passed");
 	}
 	mutex_unlock(&running);
 	/* The verdict is read apart. */
-	return 0;
+	return err;
 }
 
 static int said_get(char *buffer, const struct kernel_param *param)
@@ -232,9 +287,10 @@ static int cases_get(char *buffer, const struct kernel_param *param)
 {
 	int len = 0;
 
-	for (int i = 0; i < ARRAY_SIZE(lists); i++)
-		for (const struct kuser_case *c = lists[i]; c->name; c++)
-			len += scnprintf(buffer + len, PAGE_SIZE - len, "%s\n", c->name);
+	for (int i = 0; i < ARRAY_SIZE(groups); i++)
+		for (const struct kuser_case *c = groups[i].cases; c->name; c++)
+			len += scnprintf(buffer + len, PAGE_SIZE - len, "%s %s\n", groups[i].name,
+					 c->name);
 	return len;
 }
 

@@ -4,69 +4,100 @@
 #include <linux/string.h>
 #include "kuser.h"
 
+void fill(u8 *mem, u32 len, u32 seed)
+{
+	for (u32 i = 0; i < len; i++)
+		mem[i] = seed * 31 + i * 7 + (i >> 8);
+}
+
+/* Where the first wrong byte stands from there on, or -1. */
+int differs(const u8 *mem, u32 from, u32 len, u32 seed)
+{
+	for (u32 i = from; i < len; i++)
+		if (mem[i] != (u8)(seed * 31 + i * 7 + (i >> 8)))
+			return i;
+	return -1;
+}
+
+void compare(struct test *t, const u8 *mem, u32 len, u32 seed)
+{
+	int at = differs(mem, 0, len, seed);
+
+	CHECK(t, at < 0, "byte %d of %u is wrong", at, len);
+}
+
+static void end_room(void *object)
+{
+	struct room *r = object;
+
+	ib_dma_unmap_single(r->dev, r->addr, r->size, DMA_BIDIRECTIONAL);
+	kfree(r->mem);
+}
+
 /*
  * Devices that see the memory as the processors do are what is tested, so that nothing is handed
  * over between the two.
  */
 struct room *make_room(struct end *e, u32 size)
 {
-	struct room *r = kzalloc(sizeof(*r), GFP_KERNEL);
+	u8 *mem = kzalloc(PAGE_ALIGN(size), GFP_KERNEL);
+	struct room *r;
 
-	if (!r)
-		return NULL;
+	CHECK(e->t, mem, "no memory");
+	r = new_object(e->t, sizeof(*r), end_room);
 	r->dev = e->at->dev;
 	r->size = size;
-	r->mem = kzalloc(PAGE_ALIGN(size), GFP_KERNEL);
-	if (!r->mem) {
-		kfree(r);
-		fail(e->t, "no memory");
-		return NULL;
-	}
-	r->addr = ib_dma_map_single(r->dev, r->mem, size, DMA_BIDIRECTIONAL);
-	list_add_tail(&r->list, &e->t->rooms);
+	r->mem = mem;
+	r->addr = ib_dma_map_single(r->dev, mem, size, DMA_BIDIRECTIONAL);
 	return r;
 }
 
-void free_room(struct room *r)
+struct ib_sge piece(struct end *e, struct room *room, u32 at, u32 len)
 {
-	ib_dma_unmap_single(r->dev, r->addr, r->size, DMA_BIDIRECTIONAL);
-	list_del(&r->list);
-	kfree(r->mem);
-	kfree(r);
+	return (struct ib_sge) {
+		.addr = room->addr + at, .length = len, .lkey = e->pd->local_dma_lkey,
+	};
 }
 
-/* One for lists of so many pages or pieces, with nothing in it. */
-struct region *make_region(struct end *e, enum ib_mr_type type, u32 most)
+/* Into so many, or as many as there are bytes; how many. */
+u32 cut(struct ib_sge *sge, struct ib_sge whole, u32 pieces)
 {
-	struct region *r = kzalloc(sizeof(*r), GFP_KERNEL);
+	u32 at = 0;
 
-	if (!r)
-		return NULL;
-	r->e = e;
-	/* Lists may be longer than what is registered of them. */
-	r->most = most + 1;
-	r->sg = kcalloc(r->most, sizeof(*r->sg), GFP_KERNEL);
-	r->mr = r->sg ? ib_alloc_mr(e->pd, type, most) : ERR_PTR(-ENOMEM);
-	if (IS_ERR(r->mr)) {
-		fail(e->t, "a region of %u pages: error %ld", most, PTR_ERR(r->mr));
-		kfree(r->sg);
-		kfree(r);
-		return NULL;
+	pieces = min(pieces, whole.length);
+	for (u32 i = 0; i < pieces; i++) {
+		sge[i] = whole;
+		sge[i].addr += at;
+		sge[i].length = i + 1 == pieces ? whole.length - at : whole.length / pieces;
+		at += sge[i].length;
 	}
-	list_add_tail(&r->list, &e->t->regions);
-	return r;
+	return pieces;
 }
 
-void free_region(struct region *r)
+static void end_region(void *object)
 {
+	struct region *r = object;
 	int err = r->mr ? ib_dereg_mr(r->mr) : 0;
 
 	if (err)
 		fail(r->e->t, "deregistering: error %d", err);
 	list_again(r);
-	list_del(&r->list);
-	kfree(r->sg);
-	kfree(r);
+}
+
+/* One for lists of so many pages or pieces, with nothing in it. */
+struct region *make_region(struct end *e, enum ib_mr_type type, u32 most)
+{
+	/* Lists may be longer than what is registered of them. */
+	struct scatterlist *sg = new_memory(e->t, (most + 1) * sizeof(*sg));
+	struct region *r = new_object(e->t, sizeof(*r), end_region);
+	struct ib_mr *mr = ib_alloc_mr(e->pd, type, most);
+
+	r->e = e;
+	r->sg = sg;
+	r->most = most + 1;
+	CHECK(e->t, !IS_ERR(mr), "a region of %u pages: error %ld", most, PTR_ERR(mr));
+	r->mr = mr;
+	return r;
 }
 
 /* Begins a list. */
@@ -88,28 +119,26 @@ void list_piece(struct region *r, struct room *room, u32 at, u32 len)
 }
 
 /* How many pieces of the list were taken, or an error. */
-int map_list(struct region *r, unsigned int *skip, u32 page)
+int map_list(struct region *r, unsigned int *skip)
 {
 	int count;
 
 	sg_mark_end(&r->sg[r->pieces - 1]);
 	count = ib_dma_map_sg(r->e->at->dev, r->sg, r->pieces, DMA_BIDIRECTIONAL);
-	if (count != r->pieces)
-		return fail(r->e->t, "%d of %d pieces were mapped", count, r->pieces);
-	return ib_map_mr_sg(r->mr, r->sg, count, skip, page);
+	CHECK(r->e->t, count == r->pieces, "%d of %d pieces were mapped", count, r->pieces);
+	return ib_map_mr_sg(r->mr, r->sg, count, skip, PAGE_SIZE);
 }
 
 /* A part of a room, as one piece. */
-int map_room(struct region *r, struct room *room, u32 at, u32 len)
+void map_room(struct region *r, struct room *room, u32 at, u32 len)
 {
 	int taken;
 
 	list_again(r);
 	list_piece(r, room, at, len);
-	taken = map_list(r, NULL, PAGE_SIZE);
-	if (taken != 1 || r->mr->length != len)
-		return fail(r->e->t, "mapping %u bytes: %d, %llu bytes", len, taken, r->mr->length);
-	return 0;
+	taken = map_list(r, NULL);
+	CHECK(r->e->t, taken == 1 && r->mr->length == len, "mapping %u bytes: %d, %llu bytes", len,
+	      taken, r->mr->length);
 }
 
 /* The key that it is registered under next. */
@@ -146,43 +175,35 @@ int invalidate(struct end *e, u32 key)
 }
 
 /* Without rights nothing is registered, though it is mapped. */
-int set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access)
+void set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access)
 {
-	static const struct wish usual = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .retry = 7 };
-	int status;
+	static const struct wish usual = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ };
 
-	memset(s, 0, sizeof(*s));
-	if (make_pair(t, wish ?: &usual, &s->a, &s->b))
-		return -EIO;
+	make_pair(t, wish ?: &usual, &s->a, &s->b);
 	s->near = make_room(s->a, size);
 	s->far = make_room(s->b, size);
 	s->r = make_region(s->b, IB_MR_TYPE_MEM_REG, DIV_ROUND_UP(size, PAGE_SIZE));
-	if (!s->near || !s->far || !s->r)
-		return -EIO;
 	memset(s->far->mem, GUARD, size);
-	if (map_room(s->r, s->far, 0, size))
-		return -EIO;
-	status = access ? register_by(s->b, s->r, access) : 0;
-	return status ? fail(t, "registering: status %d", status) : 0;
+	map_room(s->r, s->far, 0, size);
+	if (access)
+		must(t, "registering", register_by(s->b, s->r, access));
 }
 
 /* Another pair of the same domains, with the same memory. */
-int beside(struct scene *s, struct scene *other, enum ib_qp_type kind)
+void beside(struct scene *s, struct scene *other, enum ib_qp_type kind)
 {
 	struct wish wish = { .kind = kind, .way = BY_SOFTIRQ, .mate = s->a };
 
 	*other = *s;
 	other->a = make_end(s->a->t, 0, &wish);
 	wish.mate = s->b;
-	other->b = other->a ? make_end(s->a->t, 1, &wish) : NULL;
-	return other->b ? connect(other->a, other->b, &wish) : -EIO;
+	other->b = make_end(s->a->t, 1, &wish);
+	connect(other->a, other->b, &wish);
 }
 
 struct ib_sge near_piece(struct scene *s, u32 at, u32 len)
 {
-	return (struct ib_sge) {
-		.addr = s->near->addr + at, .length = len, .lkey = s->a->pd->local_dma_lkey,
-	};
+	return piece(s->a, s->near, at, len);
 }
 
 /* A request of one piece for the byte `at` of what is registered. */
@@ -201,24 +222,27 @@ struct ib_rdma_wr reach(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge
 int touch(struct scene *s, enum ib_wr_opcode opcode, u32 len, u64 addr, u32 key)
 {
 	struct ib_sge sge = near_piece(s, 0, len);
-	struct ib_rdma_wr wr = reach(s, opcode, &sge, 0);
+	struct ib_rdma_wr wr = {
+		.wr.opcode = opcode, .wr.sg_list = &sge, .wr.num_sge = 1,
+		.remote_addr = addr, .rkey = key,
+	};
 
-	wr.remote_addr = addr;
-	wr.rkey = key;
 	return act(s->a, &wr.wr);
 }
 
-/* Whether nobody has written there. */
-bool is_guarded(struct room *room, u32 from, u32 to)
+/* Nobody has written there. */
+void check_guard(struct test *t, struct room *room, u32 from, u32 to)
 {
-	return !memchr_inv(room->mem + from, GUARD, to - from);
+	CHECK(t, !memchr_inv(room->mem + from, GUARD, to - from),
+	      "something between %u and %u was written", from, to);
 }
 
-/* That a room has these bytes there, and was written nowhere else. */
-bool holds(struct room *room, u32 at, u32 len, u32 seed)
+/* A room has these bytes there, and was written nowhere else. */
+void check_room(struct test *t, struct room *room, u32 at, u32 len, u32 seed)
 {
-	return differs(room->mem + at, len, seed) < 0 && is_guarded(room, 0, at) &&
-	       is_guarded(room, at + len, room->size);
+	compare(t, room->mem + at, len, seed);
+	check_guard(t, room, 0, at);
+	check_guard(t, room, at + len, room->size);
 }
 
 /* As reach(), for the word there. */
@@ -234,10 +258,10 @@ struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at)
 }
 
 /* WRITEs all of a region, or READs it; the caller looks at what stands at both ends. */
-int touch_all(struct scene *s, enum ib_wr_opcode opcode)
+void touch_all(struct scene *s, enum ib_wr_opcode opcode)
 {
 	struct ib_mr *mr = s->r->mr;
 	int status = touch(s, opcode, mr->length, mr->iova, mr->rkey);
 
-	return status ? fail(s->a->t, "opcode %d: status %d", opcode, status) : 0;
+	CHECK(s->a->t, !status, "opcode %d: status %d", opcode, status);
 }

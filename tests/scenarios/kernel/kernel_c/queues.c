@@ -7,8 +7,7 @@
 static struct counter {
 	struct ib_cqe cqe;
 	struct test *t;
-	atomic_t good, flushed, other;
-	int status;
+	atomic_t all, good, flushed;
 } sends, recvs;
 
 static void on_counted(struct ib_cq *cq, struct ib_wc *wc)
@@ -17,29 +16,25 @@ static void on_counted(struct ib_cq *cq, struct ib_wc *wc)
 
 	if (!on_completion(c->t, cq, false))
 		return;
-	if (wc->status == IB_WC_SUCCESS) {
+	if (wc->status == IB_WC_SUCCESS)
 		atomic_inc(&c->good);
-	} else if (wc->status == IB_WC_WR_FLUSH_ERR) {
+	if (wc->status == IB_WC_WR_FLUSH_ERR)
 		atomic_inc(&c->flushed);
-	} else {
-		WRITE_ONCE(c->status, wc->status);
-		atomic_inc(&c->other);
-	}
+	atomic_inc(&c->all);
 }
 
 static void count_for(struct test *t)
 {
-	memset(&sends, 0, sizeof(sends));
-	memset(&recvs, 0, sizeof(recvs));
-	sends.cqe.done = on_counted;
-	recvs.cqe.done = on_counted;
-	sends.t = t;
-	recvs.t = t;
+	sends = (struct counter) { .cqe.done = on_counted, .t = t };
+	recvs = sends;
 }
 
-static int all_of(struct counter *c)
+/* So many have completed, and of these at least so many were flushed. */
+static void check_flushed(struct counter *c, const char *what, int all, int least)
 {
-	return atomic_read(&c->good) + atomic_read(&c->flushed) + atomic_read(&c->other);
+	CHECK(c->t, atomic_read(&c->all) == all && atomic_read(&c->flushed) >= least,
+	      "of %d %s %d complete, %d flushed", all, what, atomic_read(&c->all),
+	      atomic_read(&c->flushed));
 }
 
 /* An empty message, which needs no memory. */
@@ -51,8 +46,7 @@ static int put_send(struct end *e, int flags)
 	};
 	int err = ib_post_send(e->qp, &wr, &bad);
 
-	if (err && bad != &wr)
-		fail(e->t, "a refused request is not the bad one");
+	CHECK(e->t, !err || bad == &wr, "a refused request is not the bad one");
 	return err;
 }
 
@@ -62,102 +56,97 @@ static int put_receive(struct end *e)
 	struct ib_recv_wr wr = { .wr_cqe = &recvs.cqe };
 	int err = ib_post_recv(e->qp, &wr, &bad);
 
-	if (err && bad != &wr)
-		fail(e->t, "a refused receive is not the bad one");
+	CHECK(e->t, !err || bad == &wr, "a refused receive is not the bad one");
 	return err;
 }
 
-static int drain_by(struct test *t, enum ib_qp_type kind, enum way way)
+static void drain_by(struct test *t, enum ib_qp_type kind, enum way way)
 {
 	struct wish wish = { .kind = kind, .way = way, .rnr_timer = 20 };
 	bool held = kind == IB_QPT_RC;
 	struct end *a, *b;
 
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
+	make_pair(t, &wish, &a, &b);
 	count_for(t);
 	for (int i = 0; i < 12; i++)
-		if (put_receive(a) || (held && put_send(a, IB_SEND_SIGNALED)))
-			return fail(t, "posting");
+		must(t, "posting", put_receive(a) ?: (held ? put_send(a, IB_SEND_SIGNALED) : 0));
 	/* The far end has no receives, so the sends are all there. */
 	ib_drain_qp(a->qp);
-	if (all_of(&recvs) != 12 || atomic_read(&recvs.flushed) != 12)
-		return fail(t, "%s: %d receives flushed, %d complete", way_names[way],
-			    atomic_read(&recvs.flushed), all_of(&recvs));
-	if (held && (all_of(&sends) != 12 || atomic_read(&sends.flushed) != 12))
-		return fail(t, "%s: %d sends flushed, %d complete", way_names[way],
-			    atomic_read(&sends.flushed), all_of(&sends));
+	check_flushed(&recvs, "receives", 12, 12);
+	if (held)
+		check_flushed(&sends, "sends", 12, 12);
 	count_for(t);
 	for (int i = 0; i < 5; i++)
-		if (put_receive(b))
-			return fail(t, "posting");
+		must(t, "posting", put_receive(b));
 	ib_drain_rq(b->qp);
 	/* A send of the near end may have been under way, and have found one. */
-	if (all_of(&recvs) != 5 || atomic_read(&recvs.flushed) < 4)
-		return fail(t, "%s: of 5 receives %d complete, %d flushed", way_names[way],
-			    all_of(&recvs), atomic_read(&recvs.flushed));
+	check_flushed(&recvs, "receives", 5, 4);
 	/* What is drained can be drained again. */
 	ib_drain_sq(b->qp);
 	ib_drain_qp(b->qp);
-	return 0;
 }
 
-static int drain(struct test *t)
+static void drain(struct test *t)
 {
 	static const enum ib_qp_type kinds[] = { IB_QPT_RC, IB_QPT_UC, IB_QPT_UD };
 	int count = 0;
 
 	for (int i = 0; i < ARRAY_SIZE(kinds); i++) {
-		/* It refuses what ib_core posts to drain such a queue pair. */
+		/* rdma_rxe refuses what ib_core posts to drain such a queue pair. */
 		if (t->defers && kinds[i] == IB_QPT_UD)
 			continue;
 		for (enum way way = BY_DIRECT; way < BY_HAND; way++, count++)
-			if (drain_by(t, kinds[i], way))
-				return -EIO;
+			drain_by(t, kinds[i], way);
 	}
 	note(t, "%d drained", 2 * count);
-	return 0;
 }
 
-static int full(struct test *t)
+static int signaled_send(struct end *e)
+{
+	return put_send(e, IB_SEND_SIGNALED);
+}
+
+/* Posts until there is no room any more; how many. */
+static int put_all(struct end *e, int (*put)(struct end *e))
+{
+	int count = 0, err;
+
+	while (!(err = put(e)) && count < 1500)
+		count++;
+	CHECK(e->t, err == -ENOMEM && count >= 64, "after %d requests: error %d", count, err);
+	return count;
+}
+
+static void full(struct test *t)
 {
 	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .cqe = 2048 };
-	int count = 0, gave = 0, held, err;
+	int count, held, gave = 0;
 	struct end *a, *b;
 
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
+	make_pair(t, &wish, &a, &b);
 	count_for(t);
-	while (count < 1500 && !(err = put_receive(a)))
-		count++;
-	if (err != -ENOMEM || count < 64)
-		return fail(t, "after %d receives: error %d", count, err);
-	held = 0;
-	while (held < 1500 && !(err = put_send(a, IB_SEND_SIGNALED)))
-		held++;
-	if (err != -ENOMEM || held < 64)
-		return fail(t, "after %d sends: error %d", held, err);
+	count = put_all(a, put_receive);
+	held = put_all(a, signaled_send);
 	note(t, "full with %d receives, %d sends", count, held);
 	/* With receives there the sends go out, and there is room again. */
 	while (gave < held + 1) {
-		err = put_receive(b);
-		if (err && err != -ENOMEM)
-			return fail(t, "a receive: error %d", err);
+		int err = put_receive(b);
+
+		CHECK(t, !err || err == -ENOMEM, "a receive: error %d", err);
 		if (!err)
 			gave++;
-		else if (!wait_for(t, all_of(&recvs) > gave - 64))
-			return fail(t, "no receive was used");
+		else
+			CHECK(t, wait_for(t, atomic_read(&recvs.all) > gave - 64),
+			      "no receive was used");
 	}
-	if (!wait_for(t, atomic_read(&sends.good) == held))
-		return fail(t, "%d of %d sends", atomic_read(&sends.good), held);
-	err = put_send(a, IB_SEND_SIGNALED);
-	if (err || !wait_for(t, atomic_read(&sends.good) == held + 1))
-		return fail(t, "no room when all are complete: error %d", err);
-	return 0;
+	CHECK(t, wait_for(t, atomic_read(&sends.good) == held), "%d of %d sends",
+	      atomic_read(&sends.good), held);
+	must(t, "a send when all are complete", signaled_send(a));
+	CHECK(t, wait_for(t, atomic_read(&sends.good) == held + 1), "it does not complete");
 }
 
 /* Destroyed as it is, with sends held up at both ends of a message, and receives. */
-static int destroy(struct test *t)
+static void destroy(struct test *t)
 {
 	struct wish wish = { .kind = IB_QPT_RC, .rnr_timer = 1 };
 	struct end *a, *b;
@@ -165,15 +154,13 @@ static int destroy(struct test *t)
 	count_for(t);
 	for (int i = 0; i < 12; i++) {
 		wish.way = i % WAYS == BY_DIRECT ? BY_HAND : i % WAYS;
-		if (make_pair(t, &wish, &a, &b))
-			return -EIO;
+		make_pair(t, &wish, &a, &b);
 		for (int k = 0; k < 20; k++)
-			if (put_send(a, k % 2 ? IB_SEND_SIGNALED : 0) || put_receive(a))
-				return fail(t, "posting");
+			must(t, "posting",
+			     put_send(a, k % 2 ? IB_SEND_SIGNALED : 0) ?: put_receive(a));
 		/* Some of them find receives while the end is destroyed. */
 		for (int k = 0; k < i; k++)
-			if (put_receive(b))
-				return fail(t, "posting");
+			must(t, "posting", put_receive(b));
 		if (i % 3 == 0)
 			usleep_range(100, 200);
 		a->connected = false;
@@ -181,65 +168,60 @@ static int destroy(struct test *t)
 		end_end(i % 2 ? b : a);
 		end_end(i % 2 ? a : b);
 	}
-	note(t, "%d sends, %d receives had completed", all_of(&sends), all_of(&recvs));
-	if (all_of(&sends) > 12 * 20)
-		return fail(t, "more completions than requests");
-	return 0;
+	note(t, "%d sends, %d receives had completed", atomic_read(&sends.all),
+	     atomic_read(&recvs.all));
+	CHECK(t, atomic_read(&sends.all) <= 12 * 20, "more completions than requests");
+}
+
+/* One message, checked; both queue pairs have to work for it. */
+static void send_one(struct end *from, struct end *to, struct room *out, struct room *in, u32 seed)
+{
+	struct ib_sge sge = piece(from, out, 0, 200);
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+	struct waiter *w = post_receive(to, in, 0, in->size);
+
+	fill(out->mem, 200, seed);
+	memset(in->mem, 0, in->size);
+	must(from->t, "a SEND", act(from, &wr));
+	must(from->t, "its receive", finish(w));
+	CHECK(from->t, w->wc.byte_len == 200, "%u bytes", w->wc.byte_len);
+	compare(from->t, in->mem, 200, seed);
 }
 
 /* Each state takes what it may take. */
-static int states(struct test *t)
+static void states(struct test *t)
 {
 	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ };
-	struct room *out, *in;
-	struct end *a, *b;
+	struct end *a = make_end(t, 0, &wish), *b = make_end(t, 1, &wish);
+	struct room *out = make_room(a, 256), *in = make_room(b, 256);
 
-	a = make_end(t, 0, &wish);
-	b = a ? make_end(t, 1, &wish) : NULL;
-	if (!b)
-		return -EIO;
 	count_for(t);
-	if (put_send(a, IB_SEND_SIGNALED) != -EINVAL || put_receive(a) != -EINVAL)
-		return fail(t, "RESET takes requests");
-	if (connect(a, b, &wish))
-		return -EIO;
-	out = make_room(a, 256);
-	in = make_room(b, 256);
-	if (!out || !in)
-		return -EIO;
 	/* From any state to RESET, and again from there. */
-	for (int i = 0; i < 4; i++) {
-		if (send_one(a, b, out, in, 200, i))
-			return -EIO;
-		if (i % 2 && to_state(a, IB_QPS_ERR))
-			return fail(t, "to ERR");
-		if (to_state(a, IB_QPS_RESET) || to_state(b, IB_QPS_RESET))
-			return fail(t, "to RESET");
-		if (put_send(a, IB_SEND_SIGNALED) != -EINVAL)
-			return fail(t, "RESET takes requests");
-		if (connect(a, b, &wish))
-			return -EIO;
+	for (int i = 0; i < 5; i++) {
+		if (i && i % 2 == 0)
+			must(t, "to ERR", to_state(a, IB_QPS_ERR));
+		must(t, "to RESET", to_state(a, IB_QPS_RESET) ?: to_state(b, IB_QPS_RESET));
+		CHECK(t, signaled_send(a) == -EINVAL && put_receive(a) == -EINVAL,
+		      "RESET takes requests");
+		connect(a, b, &wish);
+		send_one(a, b, out, in, i);
 	}
-	return all_of(&sends) ? fail(t, "a refused request completed") : 0;
+	CHECK(t, !atomic_read(&sends.all), "a refused request completed");
 }
 
 /* Of a list of which one is wrong, those before it are posted, and the user learns which it is. */
-static int lists(struct test *t)
+static void lists(struct test *t)
 {
 	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .inline_data = 32 };
 	struct ib_sge sge[64] = {};
-	const struct ib_send_wr *bad;
 	struct ib_send_wr wr[3] = {};
 	struct ib_recv_wr rwr[3] = {};
-	const struct ib_recv_wr *rbad;
-	struct room *room;
+	const struct ib_send_wr *bad = NULL;
+	const struct ib_recv_wr *rbad = NULL;
 	struct end *a, *b;
+	int err;
 
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	room = make_room(a, 4096);
-	if (!room)
-		return -EIO;
+	make_pair(t, &wish, &a, &b);
 	count_for(t);
 	for (int i = 0; i < 3; i++) {
 		wr[i].wr_cqe = &sends.cqe;
@@ -251,27 +233,23 @@ static int lists(struct test *t)
 	}
 	rwr[1].sg_list = sge;
 	rwr[1].num_sge = ARRAY_SIZE(sge);
-	if (ib_post_recv(b->qp, rwr, &rbad) != -EINVAL || rbad != &rwr[1])
-		return fail(t, "a receive of too many pieces");
+	err = ib_post_recv(b->qp, rwr, &rbad);
+	CHECK(t, err == -EINVAL && rbad == &rwr[1], "a receive of too many pieces: %d", err);
 	wr[1].sg_list = sge;
 	wr[1].num_sge = ARRAY_SIZE(sge);
-	bad = NULL;
-	if (ib_post_send(a->qp, wr, &bad) != -EINVAL || bad != &wr[1])
-		return fail(t, "a request of too many pieces");
-	if (!wait_for(t, atomic_read(&sends.good) == 1 && atomic_read(&recvs.good) == 1))
-		return fail(t, "what stands before it was not posted");
+	err = ib_post_send(a->qp, wr, &bad);
+	CHECK(t, err == -EINVAL && bad == &wr[1], "a request of too many pieces: %d", err);
+	CHECK(t, wait_for(t, atomic_read(&sends.good) == 1 && atomic_read(&recvs.good) == 1),
+	      "what stands before it was not posted");
 	/* More inline than there is room for. */
-	sge[0] = (struct ib_sge) { .addr = room->addr, .length = 4096 };
+	sge[0] = (struct ib_sge) { .addr = make_room(a, 4096)->addr, .length = 4096 };
 	wr[0].next = NULL;
 	wr[0].send_flags |= IB_SEND_INLINE;
 	wr[0].sg_list = sge;
 	wr[0].num_sge = 1;
-	bad = NULL;
-	if (ib_post_send(a->qp, wr, &bad) != -EINVAL || bad != &wr[0])
-		return fail(t, "4096 bytes inline");
-	if (all_of(&sends) != 1)
-		return fail(t, "a refused request completed");
-	return 0;
+	err = ib_post_send(a->qp, wr, &bad);
+	CHECK(t, err == -EINVAL && bad == &wr[0], "4096 bytes inline: %d", err);
+	CHECK(t, atomic_read(&sends.all) == 1, "a refused request completed");
 }
 
 static int stands_on(struct waiter *w, struct end *e, bool sends);
@@ -315,10 +293,7 @@ static void on_standing_receive(struct ib_cq *cq, struct ib_wc *wc)
 
 static int stands_on(struct waiter *w, struct end *e, bool sends)
 {
-	struct room *room = list_first_entry(&w->t->rooms, struct room, list);
-	struct ib_sge sge = {
-		.addr = room->addr, .length = 4096, .lkey = e->pd->local_dma_lkey,
-	};
+	struct ib_sge sge = piece(e, w->room, 0, 4096);
 	struct ib_send_wr wr = {
 		.wr_cqe = &w->cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
 		.send_flags = IB_SEND_SIGNALED,
@@ -331,28 +306,29 @@ static int stands_on(struct waiter *w, struct end *e, bool sends)
 }
 
 /* Messages for ever, one by each completion of the last. */
-int stand(struct test *t)
+void stand(struct test *t)
 {
 	static const enum way ways[] = { BY_SOFTIRQ, BY_HAND, BY_WORKQUEUE };
 
 	for (int i = 0; i < ARRAY_SIZE(ways); i++) {
 		struct wish wish = { .kind = IB_QPT_RC, .way = ways[i] };
+		struct room *room;
 		struct end *a, *b;
 
-		if (make_pair(t, &wish, &a, &b) || !make_room(b, 4096))
-			return -EIO;
+		make_pair(t, &wish, &a, &b);
+		room = make_room(b, 4096);
 		for (int k = 0; k < 16; k++) {
 			struct waiter *s = make_waiter(t), *r = make_waiter(t);
 
-			if (!s || !r)
-				return -ENOMEM;
+			s->room = room;
+			r->room = room;
 			s->cqe.done = on_standing_send;
 			r->cqe.done = on_standing_receive;
-			if (stands_on(r, b, false) || (k < 8 && stands_on(s, a, true)))
-				return fail(t, "posting");
+			must(t, "posting",
+			     stands_on(r, b, false) ?: (k < 8 ? stands_on(s, a, true) : 0));
 		}
 	}
-	return wait_for(t, atomic_read(&t->messages) > 100) ? 0 : fail(t, "nothing moves");
+	CHECK(t, wait_for(t, atomic_read(&t->messages) > 100), "nothing moves");
 }
 
 const struct kuser_case queue_cases[] = {

@@ -3,7 +3,6 @@
  * Work requests one by one, and their completions. They are posted in the context that the test
  * says, with interrupts disabled.
  */
-#include <linux/slab.h>
 #include "kuser.h"
 
 static void on_waited(struct ib_cq *cq, struct ib_wc *wc)
@@ -22,12 +21,8 @@ static void on_waited(struct ib_cq *cq, struct ib_wc *wc)
 
 struct waiter *make_waiter(struct test *t)
 {
-	struct waiter *w = kzalloc(sizeof(*w), GFP_KERNEL);
+	struct waiter *w = new_memory(t, sizeof(*w));
 
-	if (!w) {
-		fail(t, "no memory");
-		return NULL;
-	}
 	w->t = t;
 	w->cqe.done = on_waited;
 	timer_setup(&w->pause, after_pause, 0);
@@ -40,25 +35,30 @@ struct waiter *wait_on(struct test *t, struct ib_send_wr *wr)
 {
 	struct waiter *w = make_waiter(t);
 
-	if (!w)
-		return NULL;
 	wr->wr_cqe = &w->cqe;
 	wr->send_flags |= IB_SEND_SIGNALED;
 	return w;
 }
 
-struct receiving {
+int give_receive(struct end *e, struct ib_recv_wr *wr)
+{
+	if (e->pool)
+		return ib_post_srq_recv(e->pool->srq, wr, NULL);
+	return ib_post_recv(e->qp, wr, NULL);
+}
+
+/* One of both. */
+struct posting {
 	struct end *e;
-	struct ib_recv_wr wr;
+	struct ib_send_wr *send;
+	struct ib_recv_wr *receive;
 };
 
-static int receive_now(void *arg)
+static int post_now(void *arg)
 {
-	struct receiving *r = arg;
+	struct posting *p = arg;
 
-	if (r->e->pool)
-		return ib_post_srq_recv(r->e->pool->srq, &r->wr, NULL);
-	return ib_post_recv(r->e->qp, &r->wr, NULL);
+	return p->send ? ib_post_send(p->e->qp, p->send, NULL) : give_receive(p->e, p->receive);
 }
 
 struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len)
@@ -68,53 +68,25 @@ struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len)
 	struct {
 		u8 odd;
 		struct ib_sge sge;
-	} __packed list = {
-		.sge.addr = room ? room->addr + at : 0,
-		.sge.length = len,
-		.sge.lkey = e->pd->local_dma_lkey,
+	} __packed list = {};
+	struct ib_recv_wr wr = {
+		.wr_cqe = &w->cqe, .sg_list = &list.sge, .num_sge = !!room,
 	};
-	struct receiving r = {
-		.e = e,
-		.wr = { .wr_cqe = w ? &w->cqe : NULL, .sg_list = &list.sge, .num_sge = !!room },
-	};
-	int err;
+	struct posting p = { .e = e, .receive = &wr };
 
-	if (!w)
-		return NULL;
-	err = run_in(e->t, e->t->context, receive_now, &r);
-	if (err) {
-		fail(e->t, "posting a receive: error %d", err);
-		return NULL;
-	}
+	if (room)
+		list.sge = piece(e, room, at, len);
+	must(e->t, "posting a receive", run_in(e->t, e->t->context, post_now, &p));
 	return w;
 }
 
-struct sending {
-	struct end *e;
-	struct ib_send_wr *first;
-};
-
-static int send_now(void *arg)
-{
-	struct sending *s = arg;
-
-	return ib_post_send(s->e->qp, s->first, NULL);
-}
-
 /* Posts what hangs together in one go. */
-int post_list(struct end *e, struct ib_send_wr *first)
+void post_list(struct end *e, struct ib_send_wr *first)
 {
-	struct sending s = { .e = e, .first = first };
-	int err = run_in(e->t, e->t->context, send_now, &s);
+	struct posting p = { .e = e, .send = first };
+	int err = run_in(e->t, e->t->context, post_now, &p);
 
-	return err ? fail(e->t, "posting opcode %d: error %d", first->opcode, err) : 0;
-}
-
-struct waiter *post(struct end *e, struct ib_send_wr *wr)
-{
-	struct waiter *w = wait_on(e->t, wr);
-
-	return w && !post_list(e, wr) ? w : NULL;
+	CHECK(e->t, !err, "posting opcode %d: error %d", first->opcode, err);
 }
 
 bool is_done(struct waiter *w)
@@ -123,73 +95,28 @@ bool is_done(struct waiter *w)
 	return smp_load_acquire(&w->done);
 }
 
-/* The status of the request when it has completed, or an error. */
+/* The status of the request when it has completed. */
 int finish(struct waiter *w)
 {
-	if (!w)
-		return -EIO;
-	if (!wait_for(w->t, is_done(w)))
-		return fail(w->t, "a work request did not complete");
+	CHECK(w->t, wait_for(w->t, is_done(w)), "a work request did not complete");
 	return w->wc.status;
 }
 
 int act(struct end *e, struct ib_send_wr *wr)
 {
-	return finish(post(e, wr));
+	struct waiter *w = wait_on(e->t, wr);
+
+	post_list(e, wr);
+	return finish(w);
 }
 
-/* Who posted what failed. */
-int came_from(struct test *t)
+/* So many have gone well, one after the other. */
+void check_order(struct waiter *const w[], int count)
 {
-	note(t, "posted from %s", context_names[t->context]);
-	return -EIO;
-}
+	for (int i = 0; i < count; i++) {
+		int status = finish(w[i]);
 
-/* That a request ends with this status, and says so. */
-int expect(struct test *t, const char *what, int status, int want)
-{
-	if (status < 0)
-		return status;
-	if (status != want)
-		return fail(t, "%s: status %d instead of %d", what, status, want);
-	note(t, "%s: status %d", what, status);
-	return 0;
-}
-
-void fill(u8 *mem, u32 len, u32 seed)
-{
-	for (u32 i = 0; i < len; i++)
-		mem[i] = seed * 31 + i * 7 + (i >> 8);
-}
-
-/* Where the first wrong byte stands, or -1. */
-int differs(const u8 *mem, u32 len, u32 seed)
-{
-	for (u32 i = 0; i < len; i++)
-		if (mem[i] != (u8)(seed * 31 + i * 7 + (i >> 8)))
-			return i;
-	return -1;
-}
-
-/* One message, checked; both queue pairs have to work for it. */
-int send_one(struct end *from, struct end *to, struct room *out, struct room *in, u32 len, u32 seed)
-{
-	struct waiter *w = post_receive(to, in, 0, in->size);
-	struct ib_sge sge = { .addr = out->addr, .length = len, .lkey = from->pd->local_dma_lkey };
-	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1 };
-	int status;
-
-	if (!w)
-		return -EIO;
-	fill(out->mem, len, seed);
-	memset(in->mem, 0, in->size);
-	status = act(from, &wr);
-	if (status)
-		return fail(from->t, "a SEND: status %d", status);
-	status = finish(w);
-	if (status || w->wc.byte_len != len)
-		return fail(from->t, "its receive: status %d, %u bytes", status, w->wc.byte_len);
-	if (differs(in->mem, len, seed) >= 0)
-		return fail(from->t, "byte %d is wrong", differs(in->mem, len, seed));
-	return 0;
+		CHECK(w[i]->t, !status && (!i || w[i]->order > w[i - 1]->order),
+		      "request %d: status %d, or out of order", i, status);
+	}
 }

@@ -18,10 +18,10 @@ static void drain(struct side *s)
 }
 
 /* A request of a to b's memory, and what must become of it. */
-static void expect_request(struct pair *p, enum ibv_wr_opcode op, enum ibv_wc_status status, const char *what)
+static void expect_request(enum ibv_wr_opcode op, enum ibv_wc_status status, const char *what)
 {
-	post_at(&p->a, op, 1, 0, LEN, &p->b, 0);
-	expect(&p->a, 1, status, what);
+	post_at(&p.a, op, 1, 0, LEN, &p.b, 0);
+	expect(&p.a, 1, status, what);
 }
 
 /* From RTR to RTS with one attribute more than that takes. */
@@ -41,14 +41,13 @@ static void rights_at_rts(void)
 	for (int grants = 0; grants < 2; grants++) {
 		struct ibv_qp_attr attr = { .qp_access_flags = grants ? REMOTE_ACCESS : IBV_ACCESS_REMOTE_READ }, said;
 		struct ibv_qp_init_attr init;
-		struct pair p;
 
 		pair_open_b_in_rtr(&p, &(struct options){ .qp_access = grants ? NONE : 0 }, 8192);
 		to_rts_with(&p.b, attr, IBV_QP_ACCESS_FLAGS);
 		MUST(ibv_query_qp(p.b.qp, &said, IBV_QP_ACCESS_FLAGS, &init));
 		CHECK(said.qp_access_flags == attr.qp_access_flags, "rights %x", said.qp_access_flags);
-		expect_request(&p, IBV_WR_RDMA_READ, IBV_WC_SUCCESS, "a READ, which was granted with RTS");
-		expect_request(&p, IBV_WR_RDMA_WRITE, grants ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR,
+		expect_request(IBV_WR_RDMA_READ, IBV_WC_SUCCESS, "a READ, which was granted with RTS");
+		expect_request(IBV_WR_RDMA_WRITE, grants ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR,
 			       grants ? "a WRITE that was granted with RTS" : "a WRITE that was refused with RTS");
 		pair_close(&p);
 	}
@@ -60,8 +59,6 @@ static void delay_at_rts(void)
 	const struct ibv_qp_attr attr = { .min_rnr_timer = 28 };
 
 	for (int alive = 0; alive < 2; alive++) {
-		struct pair p;
-
 		pair_open_b_in_rtr(&p, &(struct options){ .rnr_retry = 1, .rnr_timer = 1 }, 8192);
 		if (alive) {
 			MUST(to_rts(&p, &p.b));
@@ -133,11 +130,9 @@ static void reads_in_sqd(void)
 {
 	for (int serves = 0; serves < 2; serves++) {
 		const struct options opt = { .rd_atomic = serves ? 4 : NONE, .dest_rd_atomic = serves ? NONE : 4 };
-		struct pair p;
-		struct side *changed;
+		struct side *changed = serves ? &p.b : &p.a;
 
 		pair_open(&p, &opt, 8192);
-		changed = serves ? &p.b : &p.a;
 		drain(changed);
 		CHECK(change(changed, (struct ibv_qp_attr){ .max_rd_atomic = 255 }, IBV_QP_MAX_QP_RD_ATOMIC) == EINVAL,
 		      "255 READs were taken");
@@ -146,7 +141,7 @@ static void reads_in_sqd(void)
 		MUST(to_state(changed, IBV_QPS_RTS));
 		fill(p.b.buf, LEN, 7);
 		memset(p.a.buf, 0, LEN);
-		expect_request(&p, IBV_WR_RDMA_READ, IBV_WC_SUCCESS, "a READ, which was allowed in SQD");
+		expect_request(IBV_WR_RDMA_READ, IBV_WC_SUCCESS, "a READ, which was allowed in SQD");
 		compare(p.a.buf, LEN, 7, "what was read");
 		pair_close(&p);
 	}

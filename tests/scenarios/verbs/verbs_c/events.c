@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* b takes its receives from this one where a row needs it. */
+static struct ibv_srq *srq;
 
 /* Waits for an event. Another may come before it: a queue that overruns fails its queue pair, too. */
 static struct ibv_async_event wait_for(struct ibv_context *ctx, enum ibv_event_type type)
@@ -18,12 +20,6 @@ static struct ibv_async_event wait_for(struct ibv_context *ctx, enum ibv_event_t
 		CHECK(next_device_event(ctx, 1000 * patience(), &e), "no event \"%s\"", ibv_event_type_str(type));
 	while (e.event_type != type);
 	return e;
-}
-
-/* It is about this object. */
-static void want(struct ibv_context *ctx, enum ibv_event_type type, const void *object)
-{
-	CHECK(wait_for(ctx, type).element.qp == object, "the event \"%s\" is about something else", ibv_event_type_str(type));
 }
 
 /* It is about this port, or with 0 about the device. */
@@ -43,20 +39,6 @@ static void overrun(void)
 		post_one(&p.a, IBV_WR_RDMA_WRITE, 1, 0, 0);
 }
 
-static void cq_err(void)
-{
-	overrun();
-	want(p.a.ctx, IBV_EVENT_CQ_ERR, p.a.cq);
-	pair_close(&p);
-}
-
-static void qp_fatal(void)
-{
-	overrun();
-	want(p.a.ctx, IBV_EVENT_QP_FATAL, p.a.qp);
-	pair_close(&p);
-}
-
 static void write_to_b(uint32_t other_key)
 {
 	struct ibv_sge list = sge(&p.a, 0, 100);
@@ -67,97 +49,76 @@ static void write_to_b(uint32_t other_key)
 	post(&p.a, &w);
 }
 
-static void qp_req_err(void)
+static void denied(void)
 {
 	pair_open(&p, &(struct options){ .qp_access = NONE }, 4096);
 	write_to_b(0);
-	want(p.b.ctx, IBV_EVENT_QP_REQ_ERR, p.b.qp);
-	pair_close(&p);
 }
 
-static void qp_access_err(void)
+static void wrong_key(void)
 {
 	pair_open(&p, NULL, 4096);
 	write_to_b(0x5500);
-	want(p.b.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b.qp);
-	pair_close(&p);
 }
 
-static void comm_est(void)
+static void send_in_rtr(void)
 {
 	pair_open_b_in_rtr(&p, NULL, 4096);
 	write_to_b(0);
-	want(p.b.ctx, IBV_EVENT_COMM_EST, p.b.qp);
-	/* It comes once, however many packets do: the next event is that of the second write here. */
+}
+
+/* However many packets come: the next event is that of the second write here. */
+static void comes_once(void)
+{
 	write_to_b(0);
 	write_to_b(0x5500);
 	want_device_event(p.b.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b.qp, "a WRITE with a wrong key");
-	pair_close(&p);
 }
 
-static void sq_drained(void)
+static void to_sqd(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 
 	pair_open(&p, NULL, 4096);
 	MUST(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
-	want(p.a.ctx, IBV_EVENT_SQ_DRAINED, p.a.qp);
-	pair_close(&p);
 }
 
-/* b takes its receives from a queue that it shares; two are there. */
-static struct ibv_srq *share(void)
+static void share(void)
 {
 	static const struct ibv_qp_cap cap = { .max_send_wr = 4, .max_send_sge = 1 };
 
 	pair_open(&p, NULL, 4096);
-	struct ibv_srq *srq = new_srq(p.b.pd, 4, 1);
-
+	srq = new_srq(p.b.pd, 4, 1);
 	DESTROY(p.b.qp);
 	p.b.qp = new_sharing_qp(p.b.pd, p.b.cq, cap, srq);
 	pair_reconnect(&p, NULL);
-	return srq;
 }
 
-static void end_sharing(struct ibv_srq *srq)
-{
-	DESTROY(p.b.qp, srq);
-	p.b.qp = NULL;
-	pair_close(&p);
-}
-
-static void srq_err(void)
+static void wrong_index(void)
 {
 	static const uint64_t MARK = 0xfe110ce5f00d2222;
-	struct ibv_srq *srq = share();
 
+	share();
 	MUST(post_shared_receive(srq, MARK, NULL, 0));
 	atomic_store(producer_of(marked_ring(MARK, 0)), 1000);
 	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
-	want(p.b.ctx, IBV_EVENT_SRQ_ERR, srq);
-	end_sharing(srq);
 }
 
-static void srq_limit(void)
+static void below_limit(void)
 {
 	struct ibv_srq_attr limit = { .srq_limit = 2 };
-	struct ibv_srq *srq = share();
 
+	share();
 	for (int i = 0; i < 2; i++)
 		MUST(post_shared_receive(srq, i, NULL, 0));
 	MUST(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
 	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
-	want(p.b.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, srq);
-	end_sharing(srq);
 }
 
-static void last_wqe(void)
+static void shares_and_fails(void)
 {
-	struct ibv_srq *srq = share();
-
+	share();
 	MUST(to_state(&p.b, IBV_QPS_ERR));
-	want(p.b.ctx, IBV_EVENT_QP_LAST_WQE_REACHED, p.b.qp);
-	end_sharing(srq);
 }
 
 /* Runs a command about the device of a (%1$s), or its netdev (%2$s). */
@@ -179,23 +140,27 @@ static void tell(const char *how)
 static const struct {
 	enum ibv_event_type type;
 	const char *name, *object, *by;
+	/* Opens a pair and does it to the object here; and what is looked at afterwards. */
 	void (*provoke)(void);
+	void *about;
+	void (*afterwards)(void);
 	const char *told;	/* in place of a function: a command about the device of a (%1$s), or its netdev (%2$s) */
 } events[] = {
 #define EVENT(name) IBV_EVENT_##name, #name
-	{ EVENT(CQ_ERR), "completion queue", "a completion finds no room", cq_err },
-	{ EVENT(QP_FATAL), "queue pair", "a completion of it is lost so", qp_fatal },
-	{ EVENT(QP_REQ_ERR), "queue pair", "the peer writes, which it does not permit", qp_req_err },
-	{ EVENT(QP_ACCESS_ERR), "queue pair", "the peer writes with a key of nothing", qp_access_err },
-	{ EVENT(COMM_EST), "queue pair", "the peer sends while it is in RTR", comm_est },
-	{ EVENT(SQ_DRAINED), "queue pair", "it is moved to SQD", sq_drained },
-	{ EVENT(SRQ_ERR), "shared receive queue", "its process writes an index that cannot be", srq_err },
-	{ EVENT(SRQ_LIMIT_REACHED), "shared receive queue", "a message takes one more receive", srq_limit },
-	{ EVENT(QP_LAST_WQE_REACHED), "queue pair", "it shares receives, and is moved to ERR", last_wqe },
-	{ EVENT(GID_CHANGE), "port", "the netdev gets another address", NULL, "ip address add 10.79.0.1/24 dev %2$s # %1$s" },
-	{ EVENT(PORT_ERR), "port", "the netdev goes down", NULL, "ip link set %2$s down # %1$s" },
-	{ EVENT(PORT_ACTIVE), "port", "the netdev comes up", NULL, "ip link set %2$s up # %1$s" },
-	{ EVENT(DEVICE_FATAL), "device", "rdma link delete", NULL, "rdma link delete %1$s # %2$s" },
+	{ EVENT(CQ_ERR), "completion queue", "a completion finds no room", overrun, &p.a.cq },
+	{ EVENT(QP_FATAL), "queue pair", "a completion of it is lost so", overrun, &p.a.qp },
+	{ EVENT(QP_REQ_ERR), "queue pair", "the peer writes, which it does not permit", denied, &p.b.qp },
+	{ EVENT(QP_ACCESS_ERR), "queue pair", "the peer writes with a key of nothing", wrong_key, &p.b.qp },
+	{ EVENT(COMM_EST), "queue pair", "the peer sends while it is in RTR", send_in_rtr, &p.b.qp, comes_once },
+	{ EVENT(SQ_DRAINED), "queue pair", "it is moved to SQD", to_sqd, &p.a.qp },
+	{ EVENT(SRQ_ERR), "shared receive queue", "its process writes an index that cannot be", wrong_index, &srq },
+	{ EVENT(SRQ_LIMIT_REACHED), "shared receive queue", "a message takes one more receive", below_limit, &srq },
+	{ EVENT(QP_LAST_WQE_REACHED), "queue pair", "it shares receives, and is moved to ERR", shares_and_fails, &p.b.qp },
+	{ EVENT(GID_CHANGE), "port", "the netdev gets another address",
+	  .told = "ip address add 10.79.0.1/24 dev %2$s # %1$s" },
+	{ EVENT(PORT_ERR), "port", "the netdev goes down", .told = "ip link set %2$s down # %1$s" },
+	{ EVENT(PORT_ACTIVE), "port", "the netdev comes up", .told = "ip link set %2$s up # %1$s" },
+	{ EVENT(DEVICE_FATAL), "device", "rdma link delete", .told = "rdma link delete %1$s # %2$s" },
 	{ EVENT(PATH_MIG), "never", "RoCE has no alternate paths" },
 	{ EVENT(PATH_MIG_ERR), "never", "RoCE has no alternate paths" },
 	{ EVENT(LID_CHANGE), "never", "RoCE has no LIDs" },
@@ -205,6 +170,25 @@ static const struct {
 	{ EVENT(WQ_FATAL), "never", "there are no work queues without queue pairs" },
 #undef EVENT
 };
+
+/* Each row opens pairs of its own. */
+static void provoke(size_t i)
+{
+	events[i].provoke();
+	void *object = *(void **)events[i].about;
+	/* Both sides may be of one device. */
+	struct ibv_context *ctx = object == p.a.cq || object == p.a.qp ? p.a.ctx : p.b.ctx;
+
+	CHECK(wait_for(ctx, events[i].type).element.qp == object, "the event %s is about something else", events[i].name);
+	if (events[i].afterwards)
+		events[i].afterwards();
+	if (srq) {
+		DESTROY(p.b.qp, srq);
+		p.b.qp = NULL;
+		srq = NULL;
+	}
+	pair_close(&p);
+}
 
 /* The link's speed has changed: it came with libibverbs of rdma-core 65, and ferroce's never changes. */
 enum { SPEED_CHANGE = COUNT(events) };
@@ -222,7 +206,7 @@ static void every_event(void)
 	for (size_t i = 0; i < COUNT(events); i++) {
 		CHECK(in_table(i), "event %zu is not in the table", i);
 		if (events[i].provoke)
-			events[i].provoke();
+			provoke(i);
 		if (events[i].told) {
 			struct ibv_context *ctx = open_device(places[0].device);
 

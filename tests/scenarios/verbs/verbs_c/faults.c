@@ -63,18 +63,54 @@ static uint32_t deregistered_key(struct side *s)
 	return key;
 }
 
-/* The last two are none: the last bytes of a region that ends with the address space, and no bytes at all. */
 enum kind {
 	UNKNOWN_KEY, STALE_TAG, ZERO_KEY, ONES_KEY, DEREGISTERED, REGISTERED_ANEW, OTHER_DOMAIN, BYTE_BEFORE, BYTE_BEYOND,
-	RIGHT_BEHIND, FAR_OFF, FROM_THE_KERNEL, WRAPS, WRAPS_INTO_REGION, WRAPS_OUT_OF_REGION, READ_ONLY, LOCAL_ONLY,
-	WRITE_ONLY, END_OF_ALL, NO_BYTES, NOT_ATOMIC, SHIFTED,
+	RIGHT_BEHIND, FAR_OFF, FROM_THE_KERNEL, WRAPS, WRAPS_INTO_REGION, WRAPS_OUT_OF_REGION, RIGHTS, END_OF_ALL, NO_BYTES,
+	SHIFTED,
 };
 
-static void spoil(enum kind kind, struct side *s, struct named *n)
+static const struct fault {
+	const char *text;
+	enum kind kind;
+	int rights;		/* of the region, with RIGHTS */
+	bool is_none;		/* that is permitted */
+	/* Which operations it is one for; the others may do that. */
+	bool writes_only, reads_only;
+	bool remote_only, atomics_only;
+	bool one_size;
+} faults[] = {
+	{ "an unknown key", UNKNOWN_KEY },
+	{ "a key with another tag", STALE_TAG },
+	{ "key 0", ZERO_KEY, .one_size = true },
+	{ "key 0xffffffff", ONES_KEY, .one_size = true },
+	{ "a deregistered key", DEREGISTERED },
+	{ "the old key of memory registered anew", REGISTERED_ANEW },
+	{ "a key of another protection domain", OTHER_DOMAIN },
+	{ "a byte before the region", BYTE_BEFORE },
+	{ "a byte beyond the region", BYTE_BEYOND },
+	{ "memory right behind the region", RIGHT_BEHIND, .one_size = true },
+	{ "an address far off", FAR_OFF, .one_size = true },
+	{ "an address of the kernel", FROM_THE_KERNEL, .one_size = true },
+	{ "a range that wraps at 2^64", WRAPS },
+	{ "a range that wraps at 2^64 into a region at 0", WRAPS_INTO_REGION, .one_size = true },
+	{ "a range that wraps at 2^64 out of a region that ends there", WRAPS_OUT_OF_REGION, .one_size = true },
+	{ "a region that may not be written", RIGHTS, IBV_ACCESS_REMOTE_READ, .writes_only = true },
+	{ "a region without remote rights", RIGHTS, IBV_ACCESS_LOCAL_WRITE, .remote_only = true },
+	{ "a region that may not be read remotely", RIGHTS, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+	  .reads_only = true, .remote_only = true },
+	{ "a region that permits no atomic operation", RIGHTS, ALL_ACCESS & ~IBV_ACCESS_REMOTE_ATOMIC,
+	  .remote_only = true, .atomics_only = true, .one_size = true },
+	{ "a region whose words are not aligned in memory", SHIFTED, .remote_only = true, .atomics_only = true,
+	  .one_size = true },
+	{ "the last bytes before 2^64, which are in the region", END_OF_ALL, .is_none = true },
+	{ "no bytes of an unknown key", NO_BYTES, .is_none = true, .one_size = true },
+};
+
+static void spoil(const struct fault *fault, struct side *s, struct named *n)
 {
 	const uint64_t small = small_at(s);
 
-	switch (kind) {
+	switch (fault->kind) {
 	case UNKNOWN_KEY: n->key ^= 0x00a5a500; break;
 	case STALE_TAG: n->key ^= 1; break;
 	case ZERO_KEY: n->key = 0; break;
@@ -99,19 +135,11 @@ static void spoil(enum kind kind, struct side *s, struct named *n)
 		n->key = region(s->pd, s, 0, ALL_ACCESS)->lkey;
 		break;
 	case WRAPS_OUT_OF_REGION:
-		n->addr = -50ull;
-		n->key = region(s->pd, s, -(uint64_t)SMALL_LEN, ALL_ACCESS)->lkey;
-		break;
-	case READ_ONLY: n->key = region(s->pd, s, small, IBV_ACCESS_REMOTE_READ)->lkey; break;
-	case LOCAL_ONLY: n->key = region(s->pd, s, small, IBV_ACCESS_LOCAL_WRITE)->lkey; break;
-	case WRITE_ONLY:
-		n->key = region(s->pd, s, small, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)->lkey;
-		break;
 	case END_OF_ALL:
-		n->addr = -(uint64_t)n->len;
+		n->addr = fault->kind == END_OF_ALL ? -(uint64_t)n->len : -50ull;
 		n->key = region(s->pd, s, -(uint64_t)SMALL_LEN, ALL_ACCESS)->lkey;
 		break;
-	case NOT_ATOMIC: n->key = region(s->pd, s, small, ALL_ACCESS & ~IBV_ACCESS_REMOTE_ATOMIC)->lkey; break;
+	case RIGHTS: n->key = region(s->pd, s, small, fault->rights)->lkey; break;
 	case SHIFTED:
 		/* Offset 0 is four bytes behind a multiple of eight: the offset is aligned, and the word is not. */
 		n->addr = 8;
@@ -121,55 +149,11 @@ static void spoil(enum kind kind, struct side *s, struct named *n)
 	}
 }
 
-static const struct fault {
-	const char *text;
-	enum kind kind;
-	bool is_none;		/* that is permitted */
-	/* Which operations it is one for; the others may do that. */
-	bool writes_only, reads_only;
-	bool remote_only, atomics_only;
-	bool one_size;
-} faults[] = {
-	{ .text = "an unknown key", .kind = UNKNOWN_KEY },
-	{ .text = "a key with another tag", .kind = STALE_TAG },
-	{ .text = "key 0", .kind = ZERO_KEY, .one_size = true },
-	{ .text = "key 0xffffffff", .kind = ONES_KEY, .one_size = true },
-	{ .text = "a deregistered key", .kind = DEREGISTERED },
-	{ .text = "the old key of memory registered anew", .kind = REGISTERED_ANEW },
-	{ .text = "a key of another protection domain", .kind = OTHER_DOMAIN },
-	{ .text = "a byte before the region", .kind = BYTE_BEFORE },
-	{ .text = "a byte beyond the region", .kind = BYTE_BEYOND },
-	{ .text = "memory right behind the region", .kind = RIGHT_BEHIND, .one_size = true },
-	{ .text = "an address far off", .kind = FAR_OFF, .one_size = true },
-	{ .text = "an address of the kernel", .kind = FROM_THE_KERNEL, .one_size = true },
-	{ .text = "a range that wraps at 2^64", .kind = WRAPS },
-	{ .text = "a range that wraps at 2^64 into a region at 0", .kind = WRAPS_INTO_REGION, .one_size = true },
-	{ .text = "a range that wraps at 2^64 out of a region that ends there", .kind = WRAPS_OUT_OF_REGION, .one_size = true },
-	{ .text = "a region that may not be written", .kind = READ_ONLY, .writes_only = true },
-	{ .text = "a region without remote rights", .kind = LOCAL_ONLY, .remote_only = true },
-	{ .text = "a region that may not be read remotely", .kind = WRITE_ONLY, .reads_only = true, .remote_only = true },
-	{ .text = "a region that permits no atomic operation", .kind = NOT_ATOMIC, .remote_only = true, .atomics_only = true,
-	  .one_size = true },
-	{ .text = "a region whose words are not aligned in memory", .kind = SHIFTED, .remote_only = true,
-	  .atomics_only = true, .one_size = true },
-	{ .text = "the last bytes before 2^64, which are in the region", .kind = END_OF_ALL, .is_none = true },
-	{ .text = "no bytes of an unknown key", .kind = NO_BYTES, .is_none = true, .one_size = true },
+static const char *const operations[] = {
+	[IBV_WR_SEND] = "SEND", [IBV_WR_SEND_WITH_IMM] = "SEND with immediate", [IBV_WR_RDMA_WRITE] = "WRITE",
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = "WRITE with immediate", [IBV_WR_RDMA_READ] = "READ",
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = "FETCH_ADD", [IBV_WR_ATOMIC_CMP_AND_SWP] = "CMP_SWAP",
 };
-
-static const struct {
-	const char *text;
-	enum ibv_wr_opcode op;
-} operations[] = {
-	{ "SEND", IBV_WR_SEND },
-	{ "SEND with immediate", IBV_WR_SEND_WITH_IMM },
-	{ "WRITE", IBV_WR_RDMA_WRITE },
-	{ "WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM },
-	{ "READ", IBV_WR_RDMA_READ },
-	{ "FETCH_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD },
-	{ "CMP_SWAP", IBV_WR_ATOMIC_CMP_AND_SWP },
-};
-
-enum { FAULTS = COUNT(faults), OPERATIONS = 7 };
 
 static bool is_atomic(enum ibv_wr_opcode op)
 {
@@ -190,7 +174,7 @@ static void build(struct scene *s, const struct cause *c, struct draft *d)
 {
 	enum where where = c->arg[0];
 	const struct fault *fault = &faults[c->arg[1] / 2];
-	enum ibv_wr_opcode op = operations[c->arg[2]].op;
+	enum ibv_wr_opcode op = c->arg[2];
 	uint32_t len = is_atomic(op) ? 8 : sizes[c->arg[1] % 2];
 	struct side *a = &s->p.a, *b = &s->p.b, *at = where == REMOTE || where == IN_RECEIVE ? b : a;
 	struct named n = good(at, len);
@@ -198,7 +182,7 @@ static void build(struct scene *s, const struct cause *c, struct draft *d)
 	d->w.opcode = op;
 	d->list[0] = sge(a, op == IBV_WR_RDMA_READ || is_atomic(op) ? TARGET : 0, len);
 	aim(&d->w, b, op == IBV_WR_RDMA_READ ? 0 : TARGET);
-	spoil(fault->kind, at, &n);
+	spoil(fault, at, &n);
 	struct ibv_sge bad = { .addr = n.addr, .length = n.len, .lkey = n.key };
 	if (is_atomic(op)) {
 		/* A remote place that is not aligned is a fault of another kind. */
@@ -268,43 +252,41 @@ static const char *rxe_differs(enum where where, uint32_t len, enum ibv_wr_opcod
 	return NULL;
 }
 
+static void combine(enum where where, int f, int size, enum ibv_wr_opcode op, struct cause *c)
+{
+	static const char *const places_text[] = { "", " in its second entry", " at the remote end", "" };
+	bool fine = faults[f].is_none;
+	uint32_t len = where == IN_SECOND_ENTRY ? 2048 + sizes[size] : faults[f].kind == NO_BYTES ? 0 :
+		       is_atomic(op) ? 8 : sizes[size];
+
+	snprintf(c->text, sizeof(c->text), where == IN_RECEIVE ?
+		 "%s of %u bytes into a receive of %s" : "%s of %u bytes with %s%s", operations[op], len,
+		 faults[f].text, places_text[where]);
+	c->build = build;
+	c->arg[0] = where;
+	c->arg[1] = 2 * f + size;
+	c->arg[2] = op;
+	c->status = fine ? IBV_WC_SUCCESS : where == REMOTE ? IBV_WC_REM_ACCESS_ERR :
+		    where == IN_RECEIVE ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR;
+	c->responder = is_told_by_receive(where, sizes[size], op) ? ENDS_BY_RECEIVE :
+		       where == REMOTE ? ENDS_BY_ACCESS : STAYS;
+	c->receive = where == REMOTE ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_LOC_PROT_ERR;
+	if (on_rxe() && !fine)
+		c->rxe = faults[f].kind == SHIFTED ? "has no regions of offsets" : rxe_differs(where, sizes[size], op);
+	/* The packets before the one that does not fit are in their place. */
+	c->may_fill_region = fine || (size && where != REMOTE);
+}
+
 /* The i-th of the combinations that are tried at a place; -1 counts them. */
 static int nth(enum where where, int i, struct cause *c)
 {
-	static const char *const places_text[] = { "", " in its second entry", " at the remote end", "" };
 	int count = 0;
 
-	for (int f = 0; f < FAULTS; f++)
+	for (size_t f = 0; f < COUNT(faults); f++)
 		for (int size = 0; size < 2; size++)
-			for (int op = 0; op < OPERATIONS; op++) {
-				if (!tried(where, &faults[f], sizes[size], operations[op].op))
-					continue;
-				if (count++ != i)
-					continue;
-				bool fine = faults[f].is_none;
-
-				snprintf(c->text, sizeof(c->text), where == IN_RECEIVE ?
-					 "%s of %u bytes into a receive of %s" : "%s of %u bytes with %s%s",
-					 operations[op].text, faults[f].kind == NO_BYTES && where != IN_SECOND_ENTRY ? 0 :
-					 where == IN_SECOND_ENTRY ? 2048 + sizes[size] :
-					 is_atomic(operations[op].op) ? 8 : sizes[size], faults[f].text,
-					 places_text[where]);
-				c->build = build;
-				c->arg[0] = where;
-				c->arg[1] = 2 * f + size;
-				c->arg[2] = op;
-				c->status = fine ? IBV_WC_SUCCESS :
-					    where == REMOTE ? IBV_WC_REM_ACCESS_ERR :
-					    where == IN_RECEIVE ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR;
-				c->responder = is_told_by_receive(where, sizes[size], operations[op].op) ? ENDS_BY_RECEIVE :
-					       where == REMOTE ? ENDS_BY_ACCESS : STAYS;
-				c->receive = where == REMOTE ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_LOC_PROT_ERR;
-				if (on_rxe() && !fine)
-					c->rxe = faults[f].kind == SHIFTED ? "has no regions of offsets" :
-						 rxe_differs(where, sizes[size], operations[op].op);
-				/* The packets before the one that does not fit are in their place. */
-				c->may_fill_region = fine || (size && where != REMOTE);
-			}
+			for (size_t op = 0; op < COUNT(operations); op++)
+				if (tried(where, &faults[f], sizes[size], op) && count++ == i)
+					combine(where, f, size, op, c);
 	return count;
 }
 

@@ -32,10 +32,10 @@ static void judge_way(const uint8_t *header, bool v6, const struct ibv_global_ro
 }
 
 /* A datagram to b, or to a group that it is in, by an address vector that asks for this; its header has it. */
-static void send_datagram(struct pair *p, bool v6, bool group, const struct ibv_global_route *asked)
+static void send_datagram(bool v6, bool group, const struct ibv_global_route *asked)
 {
 	const struct ibv_qp all = { .qp_num = 0xffffff };
-	struct ibv_ah_attr attr = way(&p->a, &p->b);
+	struct ibv_ah_attr attr = way(&p.a, &p.b);
 
 	attr.grh.flow_label = asked->flow_label;
 	attr.grh.traffic_class = asked->traffic_class;
@@ -43,27 +43,27 @@ static void send_datagram(struct pair *p, bool v6, bool group, const struct ibv_
 	if (group)
 		attr.grh.dgid = v6 ? (union ibv_gid){ .raw = { 0xff, 0x15, [15] = 9 } } :
 				     (union ibv_gid){ .raw = { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
-	struct ibv_ah *ah = new_ah(p->a.pd, attr);
-	struct ibv_send_wr w = datagram(NULL, ah, group ? &all : p->b.qp, KEY);
+	struct ibv_ah *ah = new_ah(p.a.pd, attr);
+	struct ibv_send_wr w = datagram(NULL, ah, group ? &all : p.b.qp, KEY);
 
 	if (group)
-		MUST(ibv_attach_mcast(p->b.qp, &attr.grh.dgid, 0));
-	told(group ? "group" : "peer", v6, asked, p->a.qp, p->b.qp);
-	post_room(&p->b, 2, HALF, 200);
-	post(&p->a, &w);
-	expect(&p->a, 1, IBV_WC_SUCCESS, "a datagram");
-	expect(&p->b, 2, IBV_WC_SUCCESS, "its receive");
+		MUST(ibv_attach_mcast(p.b.qp, &attr.grh.dgid, 0));
+	told(group ? "group" : "peer", v6, asked, p.a.qp, p.b.qp);
+	post_room(&p.b, 2, HALF, 200);
+	post(&p.a, &w);
+	expect(&p.a, 1, IBV_WC_SUCCESS, "a datagram");
+	expect(&p.b, 2, IBV_WC_SUCCESS, "its receive");
 	/* ib_core gives a handle that leads to a peer the hop limit of the route. */
-	judge_way(p->b.buf + HALF, v6, asked, group ? asked->hop_limit ?: 1 : 64);
+	judge_way(p.b.buf + HALF, v6, asked, group ? asked->hop_limit ?: 1 : 64);
 	if (group)
-		MUST(ibv_detach_mcast(p->b.qp, &attr.grh.dgid, 0));
+		MUST(ibv_detach_mcast(p.b.qp, &attr.grh.dgid, 0));
 	DESTROY(ah);
 }
 
 /* A message of a connection whose paths ask for this. */
-static void send_connected(struct pair *p, bool v6, const struct ibv_global_route *asked)
+static void send_connected(bool v6, const struct ibv_global_route *asked)
 {
-	struct side sides[] = { side_beside(&p->a, IBV_QPT_RC, DEPTH), side_beside(&p->b, IBV_QPT_RC, DEPTH) };
+	struct side sides[] = { side_beside(&p.a, IBV_QPT_RC, DEPTH), side_beside(&p.b, IBV_QPT_RC, DEPTH) };
 	struct connection c = usual;
 
 	c.flow_label = asked->flow_label;
@@ -87,15 +87,14 @@ static void flow(void)
 	};
 
 	for (unsigned int i = 0; i < 2 * COUNT(asked); i++) {
-		struct pair p;
 		bool v6 = i % 2;
 
 		open_ud(&p);
 		use_family(&p.a, v6);
 		use_family(&p.b, v6);
-		send_datagram(&p, v6, false, &asked[i / 2]);
-		send_datagram(&p, v6, true, &asked[i / 2]);
-		send_connected(&p, v6, &asked[i / 2]);
+		send_datagram(v6, false, &asked[i / 2]);
+		send_datagram(v6, true, &asked[i / 2]);
+		send_connected(v6, &asked[i / 2]);
 		pair_close(&p);
 	}
 }

@@ -31,25 +31,24 @@ static void report(const char *fmt, unsigned int n)
 	CHECK(fgets(line, sizeof(line), stdin), "nobody answers");
 }
 
-static struct ibv_cq *cq_of(struct pair *p, int entries)
+static struct ibv_cq *cq_of(int entries)
 {
 	errno = 0;
-	return ibv_create_cq(p->a.ctx, entries, NULL, NULL, 0);
+	return ibv_create_cq(p.a.ctx, entries, NULL, NULL, 0);
 }
 
 /* Makes large completion queues until there is no more memory for them; all are destroyed in good order. */
 static void large_cqs(void)
 {
 	struct ibv_cq *cqs[LARGE_CQS];
-	struct pair p;
 	unsigned int n = 0;
 
 	pair_open_device(&p, NULL);
 	report("%u queues\n", 0);
 	for (; n < 4; n++)
-		CHECK((cqs[n] = cq_of(&p, CQ_ENTRIES)), "completion queue %u: %s", n, strerror(errno));
+		CHECK((cqs[n] = cq_of(CQ_ENTRIES)), "completion queue %u: %s", n, strerror(errno));
 	report("%u queues\n", n);
-	while (n < LARGE_CQS && (cqs[n] = cq_of(&p, CQ_ENTRIES)))
+	while (n < LARGE_CQS && (cqs[n] = cq_of(CQ_ENTRIES)))
 		n++;
 	CHECK(n < LARGE_CQS, "%u completion queues of 4 MiB are there, and nothing ends it", n);
 	CHECK(errno == ENOMEM, "completion queue %u: %s", n, strerror(errno));
@@ -73,14 +72,14 @@ static void memlock(void)
 	const struct rlimit r = { limit, limit };
 	enum { MANY = 32 };
 	struct ibv_cq *cqs[MANY];
-	struct pair p, q;
+	struct pair q;
 	int n = 0;
 
 	CHECK(!setrlimit(RLIMIT_MEMLOCK, &r), "setrlimit: %s", strerror(errno));
 	CHECK(!setresgid(NOBODY, NOBODY, NOBODY) && !setresuid(NOBODY, NOBODY, NOBODY), "becoming nobody");
 	pair_open_device(&p, NULL);
 	CHECK(!pinned(), "%lu KiB are pinned before anything is made", pinned());
-	while (n < MANY && (cqs[n] = cq_of(&p, ring / 64)))
+	while (n < MANY && (cqs[n] = cq_of(ring / 64)))
 		n++;
 	CHECK(n < MANY, "an ordinary user with a limit of %lu KiB has completion queues of %lu KiB", limit >> 10,
 	      n * ring >> 10);
@@ -96,7 +95,7 @@ static void memlock(void)
 	for (int i = 0; i < 20; i++) {
 		DESTROY(cqs[i % n]);
 		/* A ring goes with its last mapping, which may be a moment later. */
-		for (double end = now() + patience(); !(cqs[i % n] = cq_of(&p, ring / 64)); usleep(1000))
+		for (double end = now() + patience(); !(cqs[i % n] = cq_of(ring / 64)); usleep(1000))
 			CHECK(now() < end, "queue %d after one was destroyed: %s", i, strerror(errno));
 	}
 	while (n)
@@ -105,7 +104,7 @@ static void memlock(void)
 		CHECK(now() < end, "%lu KiB are still pinned", pinned());
 	struct ibv_mr *mr = new_mr(p.a.pd, memory, limit, IBV_ACCESS_LOCAL_WRITE);
 	/* Work queues are under it, too: nothing is left for a queue pair, however small. */
-	CHECK(!cq_of(&p, 1) && errno == ENOMEM, "a completion queue beyond the limit: %s", strerror(errno));
+	CHECK(!cq_of(1) && errno == ENOMEM, "a completion queue beyond the limit: %s", strerror(errno));
 	DESTROY(mr);
 	struct ibv_cq *cq = new_cq(p.a.ctx, 16, NULL, NULL);
 	unsigned long before = pinned();
@@ -127,24 +126,24 @@ enum { MOST_TRIED = 4096, REFUSALS = 1000 };
 
 static uint8_t page[4096] __attribute__((aligned(4096)));
 
-static void *make(struct pair *p, enum kind kind)
+static void *make(enum kind kind)
 {
 	struct ibv_ah_attr ah = { .is_global = 1, .port_num = 1,
-				  .grh = { .sgid_index = p->a.gid_index, .hop_limit = 64, .dgid = p->b.gid } };
-	struct ibv_qp_init_attr qp = { .send_cq = p->a.cq, .recv_cq = p->a.cq, .qp_type = IBV_QPT_RC,
+				  .grh = { .sgid_index = p.a.gid_index, .hop_limit = 64, .dgid = p.b.gid } };
+	struct ibv_qp_init_attr qp = { .send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_RC,
 				       .cap = { 1, 1, 1, 1, 0 } };
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 1, .max_sge = 1 } };
 
 	errno = 0;
 	switch (kind) {
-	case CONTEXT: return ibv_open_device(p->a.ctx->device);
-	case PD: return ibv_alloc_pd(p->a.ctx);
-	case AH: return ibv_create_ah(p->a.pd, &ah);
-	case CQ: return cq_of(p, 1);
-	case QP: return ibv_create_qp(p->a.pd, &qp);
-	case SRQ: return ibv_create_srq(p->a.pd, &srq);
-	case MR: return ibv_reg_mr(p->a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE);
-	case MW: return ibv_alloc_mw(p->a.pd, IBV_MW_TYPE_2);
+	case CONTEXT: return ibv_open_device(p.a.ctx->device);
+	case PD: return ibv_alloc_pd(p.a.ctx);
+	case AH: return ibv_create_ah(p.a.pd, &ah);
+	case CQ: return cq_of(1);
+	case QP: return ibv_create_qp(p.a.pd, &qp);
+	case SRQ: return ibv_create_srq(p.a.pd, &srq);
+	case MR: return ibv_reg_mr(p.a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE);
+	case MW: return ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_2);
 	default: fail("no kind %d", kind);
 	}
 }
@@ -165,11 +164,11 @@ static void end(enum kind kind, void *object)
 }
 
 /* What the device says it has; of contexts it says nothing, and there are so many. */
-static int most_of(struct pair *p, enum kind kind, int contexts)
+static int most_of(enum kind kind, int contexts)
 {
 	struct ibv_device_attr a;
 
-	MUST(ibv_query_device(p->a.ctx, &a));
+	MUST(ibv_query_device(p.a.ctx, &a));
 	return (const int[KINDS]){ contexts, a.max_pd, a.max_ah, a.max_cq, a.max_qp, a.max_srq, a.max_mr, a.max_mw }[kind];
 }
 
@@ -188,7 +187,7 @@ static void unanswerable(int fd, uint32_t number, void *body, size_t len)
 
 #define UNANSWERABLE(name, type, ...) do { \
 	struct ib_uverbs_##type c = { __VA_ARGS__ }; \
-	unanswerable(p->a.ctx->cmd_fd, IB_USER_VERBS_CMD_##name, &c, sizeof(c)); \
+	unanswerable(p.a.ctx->cmd_fd, IB_USER_VERBS_CMD_##name, &c, sizeof(c)); \
 } while (0)
 
 static void context_unanswered(void)
@@ -204,13 +203,13 @@ static void context_unanswered(void)
 }
 
 /* One that is begun and cannot be finished. */
-static void make_in_vain(struct pair *p, enum kind kind)
+static void make_in_vain(enum kind kind)
 {
 	struct ib_uverbs_ah_attr to = { .is_global = 1, .port_num = 1,
-					.grh = { .sgid_index = p->a.gid_index, .hop_limit = 64 } };
-	uint32_t pd = p->a.pd->handle, cq = p->a.cq->handle;
+					.grh = { .sgid_index = p.a.gid_index, .hop_limit = 64 } };
+	uint32_t pd = p.a.pd->handle, cq = p.a.cq->handle;
 
-	memcpy(to.grh.dgid, &p->b.gid, sizeof(to.grh.dgid));
+	memcpy(to.grh.dgid, &p.b.gid, sizeof(to.grh.dgid));
 	switch (kind) {
 	case CONTEXT: context_unanswered(); break;
 	case PD: UNANSWERABLE(ALLOC_PD, alloc_pd); break;
@@ -225,7 +224,7 @@ static void make_in_vain(struct pair *p, enum kind kind)
 		UNANSWERABLE(REG_MR, reg_mr, .start = (uintptr_t)page, .hca_va = (uintptr_t)page, .length = sizeof(page),
 			     .pd_handle = pd, .access_flags = IBV_ACCESS_LOCAL_WRITE);
 		/* Memory that is not there is found out later than the limit. */
-		CHECK(!ibv_reg_mr(p->a.pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT, "memory at 0: %s",
+		CHECK(!ibv_reg_mr(p.a.pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT, "memory at 0: %s",
 		      strerror(errno));
 		break;
 	case MW: UNANSWERABLE(ALLOC_MW, alloc_mw, .pd_handle = pd, .mw_type = IBV_MW_TYPE_2); break;
@@ -234,11 +233,11 @@ static void make_in_vain(struct pair *p, enum kind kind)
 }
 
 /* Makes objects until one is refused, with this error; how many there are then. */
-static int make_all(struct pair *p, enum kind kind, void **objects, int have, int refusal)
+static int make_all(enum kind kind, void **objects, int have, int refusal)
 {
 	void *made;
 
-	while (have < MOST_TRIED && (made = make(p, kind)))
+	while (have < MOST_TRIED && (made = make(kind)))
 		objects[have++] = made;
 	CHECK(have < MOST_TRIED, "%s: %d were made, and nothing ends it", kind_names[kind], have);
 	CHECK(errno == refusal, "%s %d: %s", kind_names[kind], have, strerror(errno));
@@ -249,31 +248,30 @@ static void device_limits(void)
 {
 	const int most = number_of("MOST");
 	void *objects[MOST_TRIED];
-	struct pair p;
 
 	pair_open_device(&p, NULL);
 	p.a.cq = new_cq(p.a.ctx, 1, NULL, NULL);
 	for (enum kind k = 0; k < KINDS; k++) {
-		int said = most_of(&p, k, most);
+		int said = most_of(k, most);
 
 		CHECK(said == most, "the device says %d of %s, not %d", said, kind_names[k], most);
-		int n = make_all(&p, k, objects, 0, ENOMEM);
+		int n = make_all(k, objects, 0, ENOMEM);
 
 		/* Those that are there already, ours and others', count. */
 		CHECK(n <= most && n > most - 8, "%d of %s where there may be %d", n, kind_names[k], most);
 		/* Being refused takes nothing away. */
 		for (int i = 0; i < REFUSALS; i++)
-			CHECK(!make(&p, k) && errno == ENOMEM, "%s %d: %s", kind_names[k], n, strerror(errno));
+			CHECK(!make(k) && errno == ENOMEM, "%s %d: %s", kind_names[k], n, strerror(errno));
 		/* What goes makes room for as many. */
 		for (int i = 0; i < 10; i++)
 			end(k, objects[--n]);
-		n = make_all(&p, k, objects, n, ENOMEM);
+		n = make_all(k, objects, n, ENOMEM);
 		for (int i = n; i; i--)
 			end(k, objects[i - 1]);
 		/* What fails after it was counted is not counted for ever. */
 		for (int i = 0; i < REFUSALS; i++)
-			make_in_vain(&p, k);
-		int again = make_all(&p, k, objects, 0, ENOMEM);
+			make_in_vain(k);
+		int again = make_all(k, objects, 0, ENOMEM);
 
 		CHECK(again == n, "%d of %s, and after %d that failed %d", n, kind_names[k], REFUSALS, again);
 		while (again)
@@ -288,17 +286,16 @@ static void cgroup_objects(void)
 {
 	const int most = number_of("MOST");
 	void *objects[MOST_TRIED];
-	struct pair p;
 
 	pair_open_device(&p, NULL);
 	p.a.cq = new_cq(p.a.ctx, 1, NULL, NULL);
 	/* The context is counted apart, and the domain and the queue are there already. */
 	for (enum kind k = CONTEXT + 1; k < KINDS; k++) {
-		int n = make_all(&p, k, objects, 0, EAGAIN);
+		int n = make_all(k, objects, 0, EAGAIN);
 
 		CHECK(n == most - 2, "%d of %s in a cgroup that may have %d objects", n, kind_names[k], most);
 		end(k, objects[--n]);
-		CHECK(make_all(&p, k, objects, n, EAGAIN) == n + 1, "one %s went, and no other came", kind_names[k]);
+		CHECK(make_all(k, objects, n, EAGAIN) == n + 1, "one %s went, and no other came", kind_names[k]);
 		for (n++; n; n--)
 			end(k, objects[n - 1]);
 	}
@@ -312,30 +309,26 @@ static void footprint(void)
 	const struct ibv_qp_cap least = { 1, 1, 1, 1, 0 };
 	unsigned int n = number_of("COUNT");
 	struct ibv_qp **qps = calloc(n, sizeof(*qps));
-	struct ibv_qp *own[2];
-	struct pair p;
+	struct pair each;
 
 	CHECK(qps, "no memory");
 	pair_open(&p, &(struct options){ .no_connect = true }, 8192);
-	own[0] = p.a.qp;
-	own[1] = p.b.qp;
+	each = p;
 	for (int round = 0; round < 2; round++) {
 		report("%u made\n", 0);
 		for (unsigned int i = 0; i < n; i++)
 			qps[i] = new_qp(p.a.pd, p.a.cq, least);
 		report("%u made\n", n);
 		for (unsigned int i = 1; i < n; i += 2) {
-			p.a.qp = qps[i - 1];
-			p.b.qp = qps[i];
-			pair_connect(&p);
+			each.a.qp = qps[i - 1];
+			each.b.qp = qps[i];
+			pair_connect(&each);
 		}
 		report("%u connected\n", n);
 		for (unsigned int i = 0; i < n; i++)
 			DESTROY(qps[i]);
 		report("%u made\n", 0);
 	}
-	p.a.qp = own[0];
-	p.b.qp = own[1];
 	pair_close(&p);
 	free(qps);
 }

@@ -25,7 +25,7 @@ static const struct {
 	{ "verbs", data_cases }, { "verbs", atomic_cases }, { "verbs", error_cases }, { "verbs", change_cases },
 	{ "verbs", service_cases },
 	{ "verbs", datagram_cases }, { "verbs", header_cases }, { "groups", group_cases },
-	{ "users", credential_cases }, { "users", sharing_cases }, { "users", access_cases }, { "users", abi_cases },
+	{ "users", credential_cases }, { "users", sharing_cases }, { "users", abi_cases },
 	{ "memory", region_cases }, { "memory", window_cases }, { "limits", limit_cases }, { "scale", scale_cases },
 	{ "races", race_cases }, { "queues", queue_cases }, { "queues", srq_cases }, { "queues", shared_cases },
 	{ "commands", command_cases }, { "scarce", scarce_cases }, { "tables", table_cases }, { "load", load_cases },

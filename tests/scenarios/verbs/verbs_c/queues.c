@@ -164,15 +164,8 @@ static void moderate(struct ibv_cq *cq, int count, int period)
 	MUST(ibv_modify_cq(cq, &attr));
 }
 
-/* Until nothing can be held back any more. */
-static void no_more_events(struct side *s)
-{
-	while (event_within(s, 100))
-		;
-}
-
 /* So many requests in one list are done, and their completions taken. */
-static void done(struct pair *p, int n)
+static void done(int n)
 {
 	struct ibv_send_wr list[3];
 
@@ -180,9 +173,9 @@ static void done(struct pair *p, int n)
 		list[i] = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
 		list[i].next = i + 1 < n ? &list[i + 1] : NULL;
 	}
-	post(&p->a, list);
+	post(&p.a, list);
 	for (int i = 0; i < n; i++)
-		expect(&p->a, i, IBV_WC_SUCCESS, "the WRITE");
+		expect(&p.a, i, IBV_WC_SUCCESS, "the WRITE");
 }
 
 /*
@@ -208,22 +201,22 @@ static void moderation(void)
 
 		moderate(p.a.cq, rounds[r].count, rounds[r].period);
 		MUST(ibv_req_notify_cq(p.a.cq, 0));
-		done(&p, rounds[r].completions);
+		done(rounds[r].completions);
 		CHECK(event_within(&p.a, 1000 * patience()), "the event of %d completions is lost", rounds[r].completions);
 		/* Longer than any period. */
-		done(&p, rounds[r].completions);
+		done(rounds[r].completions);
 		CHECK(!event_within(&p.a, 100), "an event that nobody has asked for");
 	}
 	/* What is held back when moderation ends comes at once. */
 	moderate(p.a.cq, 100, PERIOD);
 	MUST(ibv_req_notify_cq(p.a.cq, 0));
-	done(&p, 1);
+	done(1);
 	moderate(p.a.cq, 0, 0);
 	CHECK(event_within(&p.a, 1000 * patience()), "an event that was held back is lost");
 	/* A queue may go while one is held back. */
 	moderate(p.a.cq, 100, PERIOD);
 	MUST(ibv_req_notify_cq(p.a.cq, 0));
-	done(&p, 1);
+	done(1);
 }
 
 /* What is in the queue when its size changes stays, in order, and so does the arm. */
@@ -259,14 +252,15 @@ static void resize(void)
 	for (; seen < posted; seen++)
 		expect(&p.a, seen, IBV_WC_SUCCESS, "a request");
 	CHECK(!ibv_poll_cq(p.a.cq, 1, &wc), "a completion too many");
-	/* Who has armed the queue before learns of what comes after. */
-	no_more_events(&p.a);
+	/* Who has armed the queue before learns of what comes after. Of before nothing is held back. */
+	while (event_within(&p.a, 100))
+		;
 	MUST(ibv_req_notify_cq(p.a.cq, 0));
 	MUST(ibv_resize_cq(p.a.cq, 100));
-	done(&p, 1);
+	done(1);
 	CHECK(event_within(&p.a, 1000 * patience()), "the event is lost");
 	MUST(ibv_resize_cq(p.a.cq, 10));
-	done(&p, 2);
+	done(2);
 	CHECK(!event_within(&p.a, 0), "an event that nobody has asked for");
 }
 

@@ -12,14 +12,14 @@
 enum { PAGE = 4096, PAGES = 256, LEN = 64 };
 
 /* One WRITE of a pattern of its own, from the beginning of a's buffer through the region of b, which may be gone. */
-static void write_through(struct pair *p, const struct ibv_mr *mr, unsigned int seed, bool allowed, const char *which)
+static void write_through(const struct ibv_mr *mr, unsigned int seed, bool allowed, const char *which)
 {
 	char text[64];
 
-	fill(p->a.buf, LEN, seed);
+	fill(p.a.buf, LEN, seed);
 	memset(mr->addr, 0, LEN);
 	snprintf(text, sizeof(text), "WRITE %u to %s region", seed, which);
-	want_access(p, IBV_WR_RDMA_WRITE, (uintptr_t)mr->addr, mr->rkey, LEN, allowed, text);
+	want_access(&p, IBV_WR_RDMA_WRITE, (uintptr_t)mr->addr, mr->rkey, LEN, allowed, text);
 	if (allowed)
 		compare(mr->addr, LEN, seed, "written data");
 	for (int i = 0; i < LEN && !allowed; i++)
@@ -27,16 +27,16 @@ static void write_through(struct pair *p, const struct ibv_mr *mr, unsigned int 
 }
 
 /* One SEND into the region of b. */
-static void send_into(struct pair *p, struct ibv_mr *mr, unsigned int seed)
+static void send_into(struct ibv_mr *mr, unsigned int seed)
 {
 	struct ibv_sge room = { .addr = (uintptr_t)mr->addr, .length = LEN, .lkey = mr->lkey };
 
-	fill(p->a.buf, LEN, seed);
+	fill(p.a.buf, LEN, seed);
 	memset(mr->addr, 0, LEN);
-	post_recv(&p->b, seed, &room, 1);
-	post_one(&p->a, IBV_WR_SEND, seed, 0, LEN);
-	expect(&p->b, seed, IBV_WC_SUCCESS, "receive");
-	expect(&p->a, seed, IBV_WC_SUCCESS, "SEND");
+	post_recv(&p.b, seed, &room, 1);
+	post_one(&p.a, IBV_WR_SEND, seed, 0, LEN);
+	expect(&p.b, seed, IBV_WC_SUCCESS, "receive");
+	expect(&p.a, seed, IBV_WC_SUCCESS, "SEND");
 	compare(mr->addr, LEN, seed, "received data");
 }
 
@@ -51,9 +51,9 @@ static void regions(void)
 	for (unsigned int i = 0; i < n; i++)
 		mrs[i] = new_mr(p.b.pd, p.b.buf + i % PAGES * PAGE, PAGE, access);
 	for (unsigned int i = 0; i < n; i++) {
-		write_through(&p, mrs[i], i, true, "a new");
+		write_through(mrs[i], i, true, "a new");
 		if (i % 16 == 0)
-			send_into(&p, mrs[i], n + i);
+			send_into(mrs[i], n + i);
 	}
 	for (unsigned int i = 1; i < n; i += 2) {
 		struct ibv_mr gone = *mrs[i];
@@ -62,11 +62,11 @@ static void regions(void)
 		/* Each refusal ends the connection. */
 		if (i % 512 != 1)
 			continue;
-		write_through(&p, &gone, i, false, "a gone");
+		write_through(&gone, i, false, "a gone");
 		refused++;
 	}
 	for (unsigned int i = 0; i < n; i += 2) {
-		write_through(&p, mrs[i], i + 1, true, "a remaining");
+		write_through(mrs[i], i + 1, true, "a remaining");
 		DESTROY(mrs[i]);
 	}
 	printf("%u regions were used, %u refused when they had gone\n", n, refused);
@@ -78,33 +78,26 @@ static void queue_pairs(void)
 {
 	unsigned int n = number_of("COUNT") / 2;
 	struct ibv_qp **qps = calloc(2 * n, sizeof(*qps));
-	struct ibv_qp *own[2];
+	struct pair each = p;
 
 	CHECK(qps, "no memory");
-	own[0] = p.a.qp;
-	own[1] = p.b.qp;
 	for (unsigned int i = 0; i < 2 * n; i += 2) {
-		for (int s = 0; s < 2; s++) {
-			struct side *side = s ? &p.b : &p.a;
-
-			qps[i + s] = side->qp = new_qp(side->pd, side->cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
-		}
-		pair_connect(&p);
+		each.a.qp = qps[i] = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
+		each.b.qp = qps[i + 1] = new_qp(p.b.pd, p.b.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
+		pair_connect(&each);
 	}
 	for (unsigned int k = 0; k < n; k++) {
 		/* Neighbours in the table are not neighbours in time. */
 		unsigned int i = 2 * ((uint64_t)k * 7919 % n);
 
-		p.a.qp = qps[i];
-		p.b.qp = qps[i + 1];
-		send_checked(&p.a, &p.b, k);
-		send_checked(&p.b, &p.a, n + k);
+		each.a.qp = qps[i];
+		each.b.qp = qps[i + 1];
+		send_checked(&each.a, &each.b, k);
+		send_checked(&each.b, &each.a, n + k);
 	}
 	for (unsigned int i = 0; i < 2 * n; i++)
 		DESTROY(qps[i]);
 	printf("%u queue pairs carried two messages each\n", 2 * n);
-	p.a.qp = own[0];
-	p.b.qp = own[1];
 	free(qps);
 }
 
