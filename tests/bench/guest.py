@@ -47,18 +47,15 @@ def ends_of(driver, stack):
 
 
 def cpu_model():
-    """What the processor calls itself."""
     return next((line.partition(":")[2].strip() for line in (read("/proc/cpuinfo") or "").splitlines()
                  if line.startswith("model name")), "unknown")
 
 
 def grown(before, after):
-    """What the counters grew by."""
     return {name: after[name] - before[name] for name in after if after[name] != before.get(name, 0)}
 
 
 def figures(row, found):
-    """What the client printed, as numbers."""
     require(len(found) == 1, f"{row.key}: {len(found)} result lines")
     field = [float(x) for x in found[0]]
     if row.kind == "latency":
@@ -83,7 +80,6 @@ def places(row, ends):
 
 
 def run_once(row, driver, ends):
-    """One run of one row, whatever it says."""
     if row.kind == "connections":
         return connect(row, ends)
     server, client = places(row, ends)
@@ -196,7 +192,6 @@ def instructions(events):
 
 
 def ends_in(place, pair):
-    """The two ends of an operation in this place."""
     one, two = pair
     return (one, one) if place == "local" else (one, two)
 

@@ -66,7 +66,6 @@ class Row:
 
     @property
     def idle(self):
-        """The same row without other work."""
         return replace(self, way="plain")
 
     def target(self, idle_ratio):
@@ -107,7 +106,6 @@ class Row:
 
 
 def plain():
-    """As users run the tools."""
     found = []
     for place in PLACES:
         for tool in ("ib_send_lat", "ib_write_lat", "ib_read_lat"):
@@ -126,7 +124,6 @@ def plain():
 
 
 def busy():
-    """Some of these rows while the CPUs have other work."""
     wanted = (("local", "ib_write_bw", 64), ("veth", "ib_send_bw", 64), ("veth", "ib_send_bw", 4096))
     return [replace(row, way="busy") for row in plain() if row.qps == 1 and (row.place, row.tool, row.size) in wanted]
 

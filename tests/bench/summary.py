@@ -122,7 +122,6 @@ def instructions(events):
 
 
 def side(found):
-    """One driver's figures of one row."""
     values = [found[turn]["value"] for turn in sorted(found)]
     one = {"median": median(values), "spread": spread(values), "values": values,
            "counters": [found[turn]["counters"] for turn in sorted(found)]}
@@ -159,7 +158,6 @@ def table(rows):
 
 
 def verdict(ratio, target):
-    """The cells about a ratio."""
     wanted = "" if target is None else f"{target:.3g}x"
     if not ratio:
         return ["-", "", wanted, ""]
@@ -168,7 +166,6 @@ def verdict(ratio, target):
 
 
 def readme(rows):
-    """The lines of the table in README.md."""
     lines = ["| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]
     found = {row["key"]: row for row in rows}
     for row in plan.readme():

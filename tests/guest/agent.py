@@ -36,7 +36,6 @@ class Events:
         self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def put(self, **event):
-        """Writes one event through to the host."""
         os.write(self.fd, (json.dumps(event) + "\n").encode())
         os.fsync(self.fd)
 
@@ -139,7 +138,6 @@ def supervise(scenario, log, on_cell):
 
 
 def judge(result, log_lines, left, provokes=""):
-    """Adds the kernel's own verdict to the scenario's."""
     wrong = kernel.complaints(log_lines)
     if provokes:
         if result["status"] == "passed" and not any(re.search(provokes, line) for line in wrong):

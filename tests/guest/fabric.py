@@ -123,7 +123,6 @@ def port_state(dev):
 
 
 def counters(dev):
-    """The counters of a device by name."""
     base = f"{IB}/{dev}/ports/1/hw_counters"
     found = {}
     for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
@@ -145,7 +144,6 @@ def counters_if_it_fails():
 
 
 def wait_active(dev):
-    """Waits until the port may carry packets."""
     wait_until(f"{dev} becomes ACTIVE", lambda: "ACTIVE" in port_state(dev))
 
 
@@ -156,7 +154,6 @@ def link_add(name, netdev, netns=None, ok=(0,), driver=None):
 
 
 def link_del(name, netns=None, ok=(0,)):
-    """`rdma link delete`."""
     return command(["rdma", "link", "delete", name], netns=netns, ok=ok, timeout=60)
 
 
@@ -181,7 +178,6 @@ def unplug(dev, netns=None):
 
 
 def devices():
-    """The RDMA devices of the machine."""
     try:
         return sorted(os.listdir(IB))
     except FileNotFoundError:
@@ -224,7 +220,6 @@ def tx_dropped(end):
 
 
 def mac(end):
-    """The Ethernet address of the netdev of an end."""
     def ask():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             return fcntl.ioctl(s, SIOCGIFHWADDR, end.netdev.encode().ljust(40, b"\0"))[18:24]
@@ -316,7 +311,6 @@ def join(one, two, mtu=WIRE_MTU):
 
 
 def configure(end):
-    """Sets the netdev of an end up and gives it the addresses of the end."""
     netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
 
 

@@ -17,7 +17,6 @@ ENDED, FAILED, ERROR_COMPLETION, PEER_GONE, DEVICE_GONE, TORN_DOWN = 0, 1, 3, 4,
 
 
 def argv(end, family, *options):
-    """The command line of one side."""
     return [PROGRAM, "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT), *map(str, options)]
 
 
@@ -55,11 +54,9 @@ class Conversation:
             time.sleep(0.02)
 
     def words(self):
-        """What the two said last."""
         return "; ".join(f"{who}: {last_line(tail(out))}" for who, out in zip(("server", "client"), self.outs))
 
     def alive(self):
-        """Whether both still run."""
         return self.server.poll() is None and self.client.poll() is None
 
     def wait(self, proc, limit=30):

@@ -26,13 +26,11 @@ def spawn(argv, netns, out, err=subprocess.STDOUT, env=None):
 
 
 def on_cpu(cpu, argv):
-    """The command line of a program that may run on one CPU only."""
     return ["taskset", "-c", str(cpu), *argv]
 
 
 @contextmanager
 def pinned(cpu, argv, **kw):
-    """A process that may run on one CPU only."""
     argv = on_cpu(cpu, argv)
     say("+ " + " ".join(argv))
     proc = subprocess.Popen(argv, text=True, **kw)
@@ -80,7 +78,6 @@ class Output:
         return results + ("\n" if results and not results.endswith("\n") else "") + tail(self.err)
 
     def close(self):
-        """Forgets it."""
         self.out.close()
         self.err.close()
 
@@ -127,6 +124,5 @@ def run_both(server, client, ends, port, limit=60, ready=None, env=None):
 
 
 def tail(out):
-    """Everything a program has printed up to now."""
     out.seek(0)
     return out.read()

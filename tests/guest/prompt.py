@@ -32,7 +32,6 @@ PROMPT = "ferroce:\\w# "
 
 
 def two():
-    """The two ends, made."""
     prefix = flavour.current().prefix
     ends = (End(prefix + "0", "left", "eth0", "10.77.0.1", "fd77::1", "10.77.0.1"),
             End(prefix + "1", "right", "eth0", "10.77.0.2", "fd77::2", "10.77.0.2"))
@@ -47,7 +46,6 @@ def two():
 
 
 def message(ends, folder):
-    """What stands above the prompt."""
     left, right = ends
     return f"""
 Two network namespaces, joined by veth, with an RDMA device in each:
@@ -64,7 +62,6 @@ left COMMAND and right COMMAND run something there; listening PORT waits until a
 
 
 def environment(wanted):
-    """That of what is run."""
     return {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C.UTF-8", "TERM": wanted.get("term") or "dumb"}
 
@@ -93,7 +90,6 @@ def shell(wanted, text):
 
 
 def main():
-    """Makes the two ends and does what is wanted."""
     where = sys.argv[1]
     with open(f"{where}/{BEGUN}", "w", encoding="ascii"):
         pass

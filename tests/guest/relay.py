@@ -55,7 +55,6 @@ class Losses:
         return True
 
     def require_all(self):
-        """Fails unless everything was lost that was to be."""
         left = {key: n for key, n in self.left.items() if n}
         require(not left, f"packets that were to be lost never came: {left}")
 

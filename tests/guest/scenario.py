@@ -114,15 +114,12 @@ class Report:
             self.progress(values)
 
     def skip(self, what, why):
-        """A part that was left out, with its reason."""
         self.skips.append([what, why])
 
     def note(self, text):
-        """A line worth keeping with the result."""
         self.notes.append(text)
 
     def data(self):
-        """The report as plain data."""
         return {"cells": self.cells, "skips": self.skips, "notes": self.notes, "allows": self.allows}
 
 
@@ -146,7 +143,6 @@ def load_all():
 
 
 def say(text):
-    """A line of the scenario's log, with the time."""
     print(f"[{time.monotonic():9.2f}] {text}", flush=True)
 
 
@@ -169,17 +165,14 @@ def command(argv, timeout=60, ok=(0,), netns=None, **kw):
 
 
 def say_command(argv, netns=None):
-    """What is about to run, and where."""
     say(f"+ {netns + ': ' if netns else ''}{' '.join(map(str, argv))}")
 
 
 def last_line(text):
-    """The last line that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "(no output)"
 
 
 def require(truth, text):
-    """Fails with the text unless the statement holds."""
     if not truth:
         raise Failed(text)

@@ -118,7 +118,6 @@ def tunnel_pair(kind, mtu=WIRE_MTU):
 
 
 def ends_on(netdev):
-    """Two ends on netdevs of this name."""
     prefix = flavour.current().prefix
     return (End(prefix + "0", "fa", netdev, "10.77.0.1", "fd77::1", "10.77.0.1"),
             End(prefix + "1", "fb", netdev, "10.77.0.2", "fd77::2", "10.77.0.2"))
@@ -143,7 +142,6 @@ def plugged(*ends):
 
 
 def gone(*ends):
-    """Deletes the namespaces of the ends, and with them their netdevs."""
     for end in ends:
         if os.path.exists(f"{netlink.NAMED}/{end.netns}"):
             netlink.delete_netns(end.netns)

@@ -52,7 +52,6 @@ class Asked:
 
 
 def asked_for(said):
-    """The lines of the program."""
     rows = [line.split()[1:] for line in said.splitlines() if line.startswith("asked ")]
     return [Asked(row[0], *map(int, row[1:])) for row in rows]
 
@@ -87,7 +86,6 @@ def judge(packets, asked):
 
 
 def main():
-    """Judges what is named on the command line and prints it."""
     try:
         path = sys.argv[1]
         with open(path, encoding="utf-8") as f:

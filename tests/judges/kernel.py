@@ -70,7 +70,6 @@ class Log:
         os.lseek(self.fd, 0, os.SEEK_END)
 
     def new(self):
-        """Lines since the last call."""
         lines = []
         while True:
             try:
@@ -136,7 +135,6 @@ def udp_sockets(pid="self"):
 
 
 def netns_names():
-    """Named network namespaces."""
     try:
         return sorted(os.listdir("/run/netns"))
     except FileNotFoundError:

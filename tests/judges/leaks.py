@@ -45,7 +45,6 @@ def slab_objects():
 
 
 def slab_sizes():
-    """The bytes that an object takes, by cache."""
     return slabinfo(3)
 
 
@@ -133,7 +132,6 @@ class Stock:
 
 
 def slope(then, now, rounds):
-    """Growth a round."""
     return (now - then) / rounds
 
 

@@ -35,7 +35,6 @@ def decode(path):
 
 
 def name_of(opcode):
-    """What the command calls an opcode."""
     # Late: a guest, which has no use for names, has no folder command/.
     from command.trace import opcodes
     return opcodes.name_of(opcode)
@@ -97,7 +96,6 @@ def judge_icrc(path):
 
 
 def table(packets):
-    """Lines for a person."""
     lines = [f"{'from':>12}  {'packet':<12} {'PSN':>8}  {'bytes':>5}  {'to QP':>8}  ICRC"]
     for p in packets:
         op = number(p["infiniband.bth.opcode"])

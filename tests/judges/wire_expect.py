@@ -61,7 +61,6 @@ def cut(data, mtu):
 
 
 def place(n, count):
-    """Which of first, middle, last and only a packet is."""
     return ONLY if count == 1 else FIRST if n == 0 else LAST if n == count - 1 else MIDDLE
 
 

@@ -53,22 +53,18 @@ class Cross(config.Upon):
 
     @property
     def cc(self):
-        """The compiler that the kernel was built with."""
         return self.stamp["cc"]
 
     @property
     def guest(self):
-        """The unpacked packages."""
         return self.folder / "guest"
 
     @property
     def vmlinuz(self):
-        """What qemu starts."""
         return self.folder / "vmlinuz"
 
 
 def recipe(root):
-    """Names all that it is made of."""
     parts = [STEPS, root.recipe, root.version, CROSS_PACKAGES, GUEST_PACKAGES, LEFT_OUT, MODULES]
     return config.digest(parts)
 
@@ -116,7 +112,6 @@ def apt(arch):
 
 
 def make_new(root, final):
-    """Makes it under another name and renames it when it is whole."""
     cache = config.cache()
     log = cache / "aarch64.log"
     log.write_text("", encoding="utf-8")
@@ -181,7 +176,6 @@ def fetch(root, new, log):
 
 
 def kernel_make(release, cc):
-    """How the kernel's build is started."""
     cc_32 = cc.replace(TRIPLET, TRIPLET_32)
     return (f"make -j{os.cpu_count() or 2} ARCH=arm64 CROSS_COMPILE={TRIPLET}- CC={cc} "
             f"CROSS_COMPILE_COMPAT={TRIPLET_32}- CC_COMPAT={cc_32} KERNELRELEASE={release}")
@@ -213,7 +207,6 @@ def prepare_kernel(root, new, kernel, cc, log):
 
 
 def unpack_guest(root, new, kernel, log):
-    """The guest's files: programs, libraries, and some of the kernel's modules."""
     left_out = " ".join(f"guest/{name}_*.deb" for name in LEFT_OUT)
     members = " ".join(shlex.quote(f"./usr/lib/modules/{kernel.release}/{name}") for name in MODULES)
     script(root, new, f"""
@@ -266,7 +259,6 @@ def module(cross):
 
 
 def cargo(cross, *words):
-    """Runs cargo for aarch64; returns what it has printed."""
     env = {f"CARGO_TARGET_{TARGET.upper().replace('-', '_')}_LINKER": cross.cc}
     return build_in(cross, ["cargo", *words, "--locked", "--offline", "--target", TARGET],
                     "building the provider for aarch64", env)
@@ -280,13 +272,11 @@ def provider(cross):
 
 
 def is_for_it(path):
-    """Whether a file is ELF for aarch64."""
     head = path.read_bytes()[:20]
     return head[:6] == b"\x7fELF\x02\x01" and head[18:20] == (183).to_bytes(2, "little")
 
 
 def provider_tests(cross):
-    """The provider's unit tests, to be run in the guest."""
     out = cargo(cross, "test", "--no-run", "-q", "--lib", "-p", "ferroce-provider", "--message-format=json")
     made = [json.loads(line).get("executable") for line in out.splitlines() if line.startswith("{")]
     inside = next(path for path in made if path)

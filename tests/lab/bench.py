@@ -110,7 +110,6 @@ class Bed:
 
 
 def stock(root):
-    """The guest with the stock kernel."""
     lines, kvm = [*build.install_lines(root), *bench_lines(root)], boot.kvm_works(root)
     return Bed(root.release, f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}",
                lambda work, wanted: boot.Guest(root, work, AGENT, kvm, lines, counting=wanted.get("counting", False),
@@ -163,7 +162,6 @@ def bench_lines(root):
 
 
 def tell(bed, events, turns, faults, began):
-    """Shows the result; its exit status."""
     result = summary.summarize(events, turns["quick"])
     record = REACHED.read_text(encoding="utf-8")
     before = tomllib.loads(record)
@@ -254,7 +252,6 @@ def watch(guest, wanted, on_event):
 
 
 def show(result):
-    """The tables on the terminal, the rest into files."""
     say.line(f"\n{summary.machine(result)}")
     timed = result["rounds"] > 0
     for way, words in plan.WAYS.items() if timed else ():

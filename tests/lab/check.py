@@ -79,7 +79,6 @@ def wanted(name, only):
 
 
 def meaningless(only, known):
-    """What is asked for and means none of these tests."""
     return [pick for pick in picks(only) if not any(means(pick, name) for name in known)]
 
 
@@ -115,7 +114,6 @@ class Sum:
         self.lock = threading.Lock()
 
     def add(self, result):
-        """Takes a result and shows it."""
         with self.lock:
             self.results.append(result)
             say.verdict(result.status, result.name, result.seconds, result.detail)
@@ -147,7 +145,6 @@ class Plan:
     left_out: list
 
     def everything(self):
-        """Each name that is to run."""
         return [test.name for test in self.host] + [n for queue in self.guests.values() for n in queue.everything()]
 
 

@@ -107,7 +107,6 @@ def rest(command):
 
 
 def carry_out(args):
-    """Does what a word says."""
     if getattr(args, "rootless", False):
         return args.work(None, args)
     root = setup.setup(getattr(args, "refresh", False))
@@ -116,33 +115,28 @@ def carry_out(args):
 
 
 def modules(root, _args):
-    """Builds the module."""
     build.module(root, quiet=False)
 
 
 def provider(root, args):
-    """Builds it, and copies it where that is asked for."""
     made_one = build.provider(root, quiet=False)
     if args.copy:
         build.copy(made_one, config.CHECKOUT / args.copy)
 
 
 def demonstrate(root, _args):
-    """The demo."""
     # Late: the scenarios that it names would stand before all others, which run in the order in which they are imported.
     from tests.lab import demo
     return demo.run(root, with_module())
 
 
 def checked(root, args):
-    """The tests."""
     if args.all_kernels:
         return kernels.run(root, args.only)
     return check.list_all(root) if args.list else check.run(root, args.only, with_module(), args.guest)
 
 
 def benched(root, args):
-    """The benchmark, in one of its ways."""
     native = args.guest == "um"
     if args.charts:
         return bench.draw(root, native)
@@ -158,25 +152,21 @@ def benched(root, args):
 
 
 def debug_kernel(root, _args):
-    """The debug kernel, made."""
     kernel = made.make(root, debug.KIND)
     say.step(f"ready: debug kernel {kernel.release} in {kernel.folder}")
 
 
 def shell(root, args):
-    """A shell, or a command, in the root."""
     status = subprocess.call(chroot_command(root.path.resolve(), rest(args.command) or ["bash"], cwd="/ferroce"))
     return status if status >= 0 else 128 - status
 
 
 def in_fast_guest(root, args):
-    """A command, or a prompt where there is none."""
     command = " ".join(rest(args.command))
     return um.attended(root, args.kind, with_module(), args.dir, command if command.strip() else None, args.limit)
 
 
 def in_prompt(root, args):
-    """A command in place of the prompt."""
     command = " ".join(rest(args.command))
     if not command.strip():
         raise LabError("run needs a command: make run CMD='left ferroce show'")

@@ -144,7 +144,6 @@ def newer(root, found):
 
 
 def files(folder=FOLDER):
-    """The packages in a folder, those for DKMS last."""
     return [*sorted(folder.glob("*.deb")), *sorted(folder.glob("dkms/*.deb"))]
 
 
@@ -156,7 +155,6 @@ def lint(root):
 
 
 def show(found):
-    """Names the packages, and what to do with them."""
     for path in found:
         line(f"{path.relative_to(config.CHECKOUT)}  {path.stat().st_size >> 10} KiB")
     line(f"apt install {shlex.quote(str(FOLDER.relative_to(config.CHECKOUT)))}/*.deb installs all but DKMS's, for "

@@ -36,7 +36,6 @@ def wait_for_apt():
 
 
 def locked(path):
-    """Whether another process holds a lock of apt's."""
     try:
         with open(path, "r+", encoding="utf-8") as f:
             fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,7 +162,6 @@ def stanzas(text):
 
 
 def version_key(release):
-    """Sorts kernel releases by their numbers."""
     return tuple(map(int, re.findall(r"\d+", release.split("+", 1)[0])))
 
 

@@ -102,18 +102,14 @@ class WatchedGuest(DebugGuest):
 
 @dataclass
 class Plan:
-    """What is to run: with kmemleak, without it, and results for what this kernel is too slow for."""
-
     watched: suite.Queue
     other: suite.Queue
     left_out: list
 
     def queues(self):
-        """The kinds of guests with what each is to run."""
         return (WatchedGuest, self.watched), (DebugGuest, self.other)
 
     def everything(self):
-        """Each name that is to run."""
         return list(dict.fromkeys(self.watched.everything() + self.other.everything()))
 
 

@@ -49,7 +49,6 @@ def asked_for(control=None):
 
 
 def recipe(root, suite):
-    """Names everything that such a root is made of."""
     parts = [RECIPE_VERSION, suite, root.release, root.version, PROGRAMS, LEFT_OUT, KEPT, asked_for()]
     return config.digest(parts)
 
@@ -67,7 +66,6 @@ def make(root, suite):
 
 
 def make_new(root, suite, final):
-    """Makes it under another name and renames it when it is whole."""
     cache = config.cache()
     log = cache / f"fresh-{suite}.log"
     log.write_text("", encoding="utf-8")

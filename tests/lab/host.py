@@ -24,8 +24,6 @@ CHECKOUT = config.CHECKOUT
 
 @dataclass(frozen=True)
 class Test:
-    """One line of the report."""
-
     name: str
     about: str
     run: Callable
@@ -108,12 +106,10 @@ def clippy(root):
 
 
 def rust_files():
-    """The Rust sources of the checkout, generated ones left out."""
     return [str(p.relative_to(CHECKOUT)) for p in rules.sources() if p.suffix == ".rs"]
 
 
 def rustfmt(root):
-    """rustfmt of every Rust file, the module's too."""
     files = rust_files()
     # Each file is named, so that none is missed for want of a parent that declares it.
     in_root(root, ["rustfmt", "--check", "--edition", "2021", "--config-path", "/ferroce/.rustfmt.toml", *files])
@@ -156,7 +152,6 @@ def translated(_root):
 
 
 def unit_tests(root):
-    """The laboratory's own unit tests."""
     out = in_root(root, ["python3", "-m", "unittest", "discover", "-s", "tests/lab", "-t", ".", "-p", "test_*.py"])
     return first_match(r"Ran (\d+) tests", out)
 

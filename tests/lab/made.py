@@ -67,15 +67,12 @@ class Kind:
 
 
 class Made(config.Upon):
-    """A made kernel."""
-
     def __init__(self, root, folder, kind):
         super().__init__(root, folder)
         self.kind = kind
 
     @property
     def image(self):
-        """What is booted."""
         return self.folder / Path(self.kind.image).name
 
 
@@ -213,5 +210,4 @@ def modules(kernel, *others):
 
 
 def inside_cache(path):
-    """Where a path of the cache is inside the root."""
     return "/cache/" + str(path.relative_to(config.cache()))

@@ -53,7 +53,6 @@ def status_of(vm):
 
 
 def stock(root, with_module, folder, command, extra_qemu=""):
-    """A guest of the stock kernel."""
     install = build.install_lines(root) if with_module else []
     return guest(root, install, folder, command, partial(boot.Guest, kvm=boot.kvm_works(root), more=extra_qemu))
 
@@ -128,7 +127,6 @@ def terminal_size():
 
 
 def shell(root, with_module, folder):
-    """A prompt in the guest, on the terminal."""
     # Who closes the terminal's window ends the guest: reading says so, too, and leaves time to end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # The name of a socket is short; that of a checkout need not be.
@@ -210,6 +208,5 @@ def relay(vm, path):
 
 
 def write_all(fd, data):
-    """Writes all of it."""
     while data:
         data = data[os.write(fd, data):]

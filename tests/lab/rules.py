@@ -58,7 +58,6 @@ def sources():
 
 
 def read(relative):
-    """The text of a file of the checkout."""
     return (CHECKOUT / relative).read_text(encoding="utf-8")
 
 
@@ -75,7 +74,6 @@ def without_tests(code):
 
 
 def numbered(code, pattern):
-    """Line numbers and texts of a pattern's matches."""
     for match in re.finditer(pattern, code):
         yield code.count("\n", 0, match.start()) + 1, match.group(0)
 
@@ -98,7 +96,6 @@ def part_of(relative):
 
 
 def may_be_unsafe(relative):
-    """Where unsafe code and raw bindings are at home."""
     return relative.startswith(("rust/sys/", "rust/sys.rs", "userspace-provider/src/ffi"))
 
 

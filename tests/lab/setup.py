@@ -27,7 +27,6 @@ DISK_NEEDED = 12 << 30
 
 
 def root_path():
-    """The root of today's recipe."""
     return config.cache() / f"root-{config.recipe()}"
 
 
@@ -65,7 +64,6 @@ def setup(refresh=False):
 
 
 def host_packages(wanted=tuple(config.HOST_PACKAGES)):
-    """Installs on the host what is not there yet."""
     out = debian.output(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *wanted])
     have = {line.split()[0] for line in out.splitlines() if line.endswith(" installed")}
     missing = [p for p in wanted if p not in have]
@@ -115,7 +113,6 @@ def remove_tree(path):
 
 
 def in_root(root, command, what, log, **kw):
-    """Runs a command inside a root that is being made."""
     return run(chroot_command(root, command, writable=True, **kw), what, log)
 
 

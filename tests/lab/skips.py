@@ -17,7 +17,6 @@ class Skip:
     always: bool = True
 
     def allows(self, name, why):
-        """Whether it is about this."""
         return bool(re.fullmatch(self.name, name) and re.search(self.why, why))
 
 

@@ -34,8 +34,6 @@ MOST_REPEATED = 3
 
 @dataclass
 class Result:
-    """The verdict on one test."""
-
     name: str
     status: str
     detail: str = ""
@@ -79,7 +77,6 @@ class Queue:
         yield self.last + self._take(self.once, len(self.once))
 
     def everything(self):
-        """Each name that is in it."""
         return self.names + self.last + self.once
 
     def rest(self):
@@ -103,13 +100,10 @@ def beside(queues, works):
 
 
 class Follower:
-    """Follows a file that a guest writes."""
-
     def __init__(self, path):
         self.path, self.offset = path, 0
 
     def more(self):
-        """What was written since the last call."""
         try:
             with open(self.path, "rb") as f:
                 f.seek(self.offset)
@@ -289,7 +283,6 @@ class Phase:
         self.looked = False
 
     def late(self):
-        """Whether all its time is used up."""
         return time.monotonic() - self.began > self.limit + self.grace
 
     def look(self, guest):

@@ -10,8 +10,6 @@ from tests.lab import check, config, planted, tree
 
 
 class Faults(unittest.TestCase):
-    """tests/planted.toml and the tree."""
-
     def test_each_can_be_planted(self):
         for fault in planted.faults():
             with self.subTest(fault.name):

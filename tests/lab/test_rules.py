@@ -18,28 +18,23 @@ def unsafe(path, text):
 
 
 def released(path, body):
-    """In a method."""
     return rules.check_release(path, "impl T {\n    fn f(&self) {\n" + rules.strip(body) + "    }\n}\n")
 
 
 def kunit(path, line):
-    """In a suite."""
     text = f'#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(x))]\nmod tests {{\n    {line}\n}}\n'
     return rules.check_kunit(path, text)
 
 
 def commands(path, text):
-    """Where these are all tests."""
     return rules.check_commands(path, text, lambda only: check.meaningless(only, ["verbs.uc-messages.loop", "fault.loss"]))
 
 
 def trusted(path, text):
-    """By the code alone."""
     return rules.check_trusted(path, rules.strip(text))
 
 
 def rooms(path, text):
-    """By the code alone."""
     return rules.check_rooms(path, rules.strip(text))
 
 
@@ -121,8 +116,6 @@ PASSES = (
 
 
 class Rules(unittest.TestCase):
-    """One file at a time."""
-
     def test_found(self):
         for rule, path, text in FOUND:
             self.assertEqual(len(rule(path, text)), 1, text)

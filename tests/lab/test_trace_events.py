@@ -31,12 +31,10 @@ LEGS = re.compile(r"^in [\d.]+ (?:us|ms): taken \+\d+, first packet \+\d+.*compl
 
 
 def recorded(name):
-    """The text of a recording."""
     return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def ladder(*texts):
-    """The trace of recordings."""
     return load([(f"{number}.txt", one.encode()) for number, one in enumerate(texts)])
 
 
@@ -138,7 +136,6 @@ class Said(unittest.TestCase):
     """What is said of events stands beside them."""
 
     def of(self, *lines):
-        """The trace of lines."""
         return ladder("\n".join(lines) + "\n")
 
     def test_why_beside_its_event(self):
@@ -190,7 +187,6 @@ class Calls(unittest.TestCase):
 
     @staticmethod
     def call(at, text, thread=88):
-        """A line of one."""
         return f"  prog-{thread}      [000] DNZff {at / 1000:12.6f}: {text}"
 
     def test_a_nest(self):
@@ -282,7 +278,6 @@ class Damaged(unittest.TestCase):
     """Text that was cut off or is not quite text of events is no error of the program's."""
 
     def everything(self, told):
-        """All that is made of it."""
         with contextlib.suppress(NotReadable):
             why.draw(parse(told))
         with contextlib.suppress(NotReadable):

@@ -253,7 +253,6 @@ class Model:
         self.after(self.WAY, what, value)
 
     def go(self):
-        """Sends on."""
         if not self.sending:
             self.sending = True
             self.after(1, "send")
@@ -271,7 +270,6 @@ class Model:
             self.go()
 
     def wait(self):
-        """Starts the timer anew."""
         self.stamp += 1
         self.after(self.TIMEOUT, "expire", self.stamp)
 
@@ -281,7 +279,6 @@ class Model:
             self.back(self.una)
 
     def back(self, number):
-        """Goes back to a request."""
         self.cursor = number
         self.go()
 
@@ -298,11 +295,9 @@ class Model:
             self.say(self.expected - 1, 0x1f)
 
     def say(self, number, syndrome):
-        """An answer."""
         self.passes(answer(self.psn + number & 0xffffff, syndrome), self.right, self.left, "told", (number, syndrome))
 
     def told(self, said):
-        """An answer comes to the requester."""
         number, syndrome = said
         before, self.una = self.una, max(self.una, number + (syndrome == 0x1f))
         if syndrome == NAK_SEQUENCE and number >= before:
@@ -318,7 +313,6 @@ class Models(unittest.TestCase):
 
     @staticmethod
     def of(packets, ahead=0):
-        """A capture of these packets."""
         return pcap([(BEGIN + (at + ahead) * US, ethernet(packet)) for at, packet in sorted(packets, key=lambda one: one[0])])
 
     def test_losses(self):

@@ -35,17 +35,14 @@ def taken(at, wr_id=7, slot=0, opcode="SEND"):
 
 
 def sent(at, opcode="RC_SEND_ONLY", head="04", qpn=A, dqpn=B, slot=0):
-    """A packet leaves."""
     return line(at, "tx", qpn=qpn, dqpn=dqpn, opcode=opcode, psn=5, slot=slot, head=head)
 
 
 def ended(at, status, qpn=A, wr_id=7, opcode="SEND"):
-    """A request completes."""
     return line(at, "complete", qpn=qpn, cq=1, wr_id=hex(wr_id), status=status, opcode=opcode, byte_len=0, vendor_err="0x0")
 
 
 def met(at, what, count=1, qpn=A):
-    """The requester meets something."""
     return line(at, "recover", qpn=qpn, what=what, count=count, una=5)
 
 
@@ -87,7 +84,6 @@ class Reading(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def only(self, *lines):
-        """The one thing that is said."""
         found = said(*lines)
         self.assertEqual(len(found), 1, found)
         return found[0]

@@ -93,7 +93,6 @@ class Guest(boot.Guest):
 
     @property
     def WHAT(self):
-        """What is booted."""
         return self.root.kind.about
 
     def _script(self, agent, extra, env):
@@ -133,7 +132,6 @@ class Guest(boot.Guest):
 
     @property
     def how(self):
-        """How its instructions are carried out."""
         return "at the machine's own speed"
 
     def start(self, keys=subprocess.DEVNULL, screen=None):

@@ -25,7 +25,6 @@ CONNECTIONS = shortened(1000, 10)
 
 
 def address(end, family):
-    """The address of an end."""
     return end.ip4 if family == 4 else end.ip6
 
 

@@ -14,7 +14,6 @@ from tests.scenarios.cm.cm import PINGS
 
 
 def rping(side, address):
-    """A side of rping, with the data checked."""
     return ["rping", side, "-a", address, "-v", "-V", "-C", str(PINGS), "-S", "1000"]
 
 
@@ -24,7 +23,6 @@ def with_sysfs(netns, *argv):
 
 
 def judge(proc, out):
-    """A client has ended well."""
     require(proc.wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(out))}")
     seen = tail(out).count("ping data: rdma-ping")
     require(seen == PINGS, f"{seen} pings of {PINGS}: {tail(out)[-300:]}")
@@ -106,7 +104,6 @@ def owned():
 
 
 def links(netns):
-    """What `rdma link` says in a namespace."""
     return command(["rdma", "link"], netns=netns, ok=None).stdout
 
 

@@ -14,7 +14,6 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def processes():
-    """Numbers of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 

@@ -73,7 +73,6 @@ class Judge:
         self.begin()
 
     def begin(self):
-        """Forgets what was."""
         # ib_core keeps values for 10 ms; older ones are not wanted here.
         time.sleep(0.015)
         self.before, self.bounds = counters(self.dev), {}
@@ -85,7 +84,6 @@ class Judge:
             self.bounds[name.strip("?")] = least + (not name.endswith("?")), most + 1
 
     def differences(self):
-        """What differs from what was expected, in words."""
         grown = {name: n - self.before[name] for name, n in counters(self.dev).items() if name not in NOT_JUDGED}
         bounds = {**dict.fromkeys(grown, (0, 0)), **self.bounds}
         return [f"{name} grew by {grown.get(name)}, not {least} to {most}" for name, (least, most) in bounds.items()
@@ -113,14 +111,12 @@ class Control:
         self.regions = self.answer()
 
     def line(self):
-        """The next line."""
         try:
             return self.lines.readline().strip()
         except OSError as e:
             raise Failed(f"the victim: {e}") from e
 
     def answer(self):
-        """The lines of one answer."""
         lines = []
         while (line := self.line()) != "done":
             require(line and not line.startswith("failed"), f"the victim: {line or 'is gone'}")
@@ -128,7 +124,6 @@ class Control:
         return lines
 
     def ask(self, what):
-        """One command."""
         self.lines.write(what + "\n")
         self.lines.flush()
         return self.answer()

@@ -27,7 +27,6 @@ SECOND = {4: "10.77.0.9", 6: "fd77::9"}
 
 
 def address(end, family):
-    """The address of an end's device."""
     return end.ip4 if family == 4 else end.ip6
 
 
@@ -96,7 +95,6 @@ def queue_pairs(dev):
 
 
 def drops(grown):
-    """Those of the counters that packets were dropped under."""
     return {name: n for name, n in grown.items() if name.startswith("drop_")}
 
 

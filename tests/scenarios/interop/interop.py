@@ -28,7 +28,6 @@ def rxe_loaded():
 
 @contextmanager
 def two_drivers(drivers):
-    """Two devices of two drivers."""
     with rxe_loaded(), pair(drivers=drivers) as ends:
         yield ends
 

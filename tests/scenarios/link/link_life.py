@@ -21,12 +21,10 @@ OTHER = flavour.current().prefix + "1"
 
 
 def loaded(module=MODULE):
-    """Whether a module is loaded."""
     return os.path.isdir(f"/sys/module/{module}")
 
 
 def unload(module=MODULE):
-    """`modprobe -r`."""
     command(["modprobe", "-r", module], timeout=60)
     require(not loaded(module), f"{module} is still loaded after modprobe -r")
 
@@ -208,7 +206,6 @@ def unsuitable(report):
 
 
 def has_gid(dev, address):
-    """Whether an address is among the GIDs of a device."""
     return gid_of(address) in [gid for _, gid, _ in gid_table(dev)]
 
 

@@ -62,7 +62,6 @@ def disturb(ends, what, at_bridge=False):
 
 
 def calm(ends):
-    """Takes it away again."""
     for end in ends:
         command(["tc", "qdisc", "del", "dev", end.netdev, "root"], netns=end.netns)
 
@@ -102,7 +101,6 @@ def has_happened(ends, name, lost):
 
 
 def endure_until_it_happens(report, ends, name, *plan, at_bridge=False):
-    """Endures, and more than once if chance wants it."""
     for _ in range(ATTEMPTS):
         lost = endure(report, ends, name, *plan, at_bridge=at_bridge)
         if has_happened(ends, name, lost):
@@ -271,12 +269,10 @@ def ethernet_address(report):
 
 
 def neighbours(end, other):
-    """What an end's namespace knows of the other's Ethernet address."""
     return command(["ip", "neigh", "show", other.ip4, "dev", end.netdev], netns=end.netns).stdout
 
 
 def ip_counter(name, netns):
-    """A counter of IPv4."""
     shown = in_netns(netns, lambda: read("/proc/thread-self/net/snmp"))
     return int(dict(zip(*(line.split() for line in shown.splitlines() if line.startswith("Ip:"))))[name])
 

@@ -58,7 +58,6 @@ def counted(ends):
 
 
 def require_still(what, grew, names):
-    """None of these counters grew."""
     again = ", ".join(f"{name} {grew[name]}" for name in names if grew[name])
     require(not again, f"{what}: nothing was lost, yet {again}")
 
@@ -72,7 +71,6 @@ def require_once(what, grew, probes):
 
 
 def messages_for(size, qps):
-    """For each queue pair."""
     return max(DEPTH, ITERS[size] // qps)
 
 

@@ -64,7 +64,6 @@ def converse(what, server, client, ends, limit):
 
 
 def counted(ends):
-    """The counters of both devices together."""
     found = {}
     for dev in {end.dev for end in ends}:
         for name, value in counters(dev).items():

@@ -108,7 +108,6 @@ class Release:
         return good
 
     def stale(self):
-        """Lines of the lists that mean no test."""
         tests = [test for file in self.files() for test in self.tests_of(file)]
         return [pattern for _, patterns in self.unserved for pattern in patterns
                 if not fnmatch.filter(tests, pattern)]
@@ -149,7 +148,6 @@ def of_ferroce():
 
 
 def run_file(file):
-    """A scenario: the tests of one file."""
     def run(report):
         of_ferroce()
         require(GUEST.judge([file], report), "no test was ok")

@@ -43,7 +43,6 @@ def lose_second_packet(end, family):
 
 
 def pass_all(end):
-    """Takes the filter away again."""
     command(["tc", "qdisc", "del", "dev", end.netdev, "clsact"], netns=end.netns)
 
 

@@ -38,7 +38,6 @@ class Victim:
         self.qpn, _, self.psn, self.send_psn, *_ = map(int, self.ask(f"make 1 {kind}")[0].split()[2:])
 
     def expected(self):
-        """The PSN that the queue pair expects next."""
         return int(self.ask("states")[0].split()[3])
 
     def packet(self):
@@ -80,7 +79,6 @@ def victim(ends, family):
 
 
 def ethernet(source, target, packet):
-    """A frame of an IP packet."""
     kind = roce.ETH_IPV6 if packet[0] >> 4 == 6 else roce.ETH_IPV4
     return bytes.fromhex((target + source).replace(":", "")) + kind.to_bytes(2, "big") + packet
 
@@ -146,7 +144,6 @@ def watch_egress(end, protocol):
 
 
 def watched(end):
-    """How many there were."""
     shown = command(["tc", "-s", "filter", "show", "dev", end[1], "egress"], netns=end[0]).stdout
     return int(re.search(r"Sent \d+ bytes (\d+) pkt", shown).group(1))
 

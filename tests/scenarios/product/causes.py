@@ -84,7 +84,6 @@ BEHIND = re.compile(FLUSHED + r"wr \d+ failed before$")
 
 
 def wanted(status, text, local):
-    """What is to be said of a cause."""
     for of, pattern, words in REASONS:
         if of == status and re.search(pattern, text):
             return local and LOCALLY.get(status) or words

@@ -17,7 +17,6 @@ from tests.scenarios.messages.pingpong import PORT
 
 
 def ferroce(*words, ok=(0,), before=()):
-    """What it prints."""
     return command([*before, "ferroce", *words], ok=ok).stdout
 
 

@@ -31,7 +31,6 @@ def doctor(*before):
 
 
 def healthy(*before):
-    """Nothing is wrong."""
     problems = doctor(*before)
     require(not problems, f"problems on a machine that has none: {problems}")
 
@@ -64,7 +63,6 @@ def machine():
 
 
 def has_gid(end, address):
-    """Whether the device has the GID of an address."""
     return gid_of(address) in [gid for _, gid, _ in gid_table(end.dev)]
 
 
@@ -207,7 +205,6 @@ def covered(path, text=None):
 
 
 def contents(path):
-    """The bytes of a file."""
     with open(path, "rb") as f:
         return f.read()
 
@@ -315,7 +312,6 @@ def wheel(report):
 
 
 def uverbs(dev):
-    """The device node of a device."""
     for name in os.listdir("/sys/class/infiniband_verbs"):
         path = f"/sys/class/infiniband_verbs/{name}/ibdev"
         if os.path.exists(path) and contents(path).decode().strip() == dev:

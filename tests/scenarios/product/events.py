@@ -52,12 +52,10 @@ class Event:
     field: dict
 
     def number(self, name):
-        """A field that is a number."""
         return int(self.field[name], 0)
 
 
 def write(path, text):
-    """Into a file of tracefs."""
     with open(path, "w", encoding="ascii") as f:
         f.write(text)
 
@@ -116,17 +114,14 @@ def taken():
 
 
 def named(events, *names):
-    """Those with one of these names."""
     return [event for event in events if event.name in names]
 
 
 def qps_of(events, dev):
-    """The numbers of the QPs of a device."""
     return {event.field["qpn"] for event in named(events, "qp") if event.field["dev"] == dev}
 
 
 def grown(before, dev):
-    """By how much each counter has grown."""
     return {name: value - before[name] for name, value in counters(dev).items()}
 
 

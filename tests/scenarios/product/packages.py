@@ -33,7 +33,6 @@ def apt(words, cwd=None):
 
 
 def install(folder):
-    """All packages of a folder, as a person types it."""
     apt("install ./*.deb", cwd=folder)
 
 
@@ -51,7 +50,6 @@ def ours():
 
 
 def versions(folder):
-    """Versions of the packages in a folder, by name."""
     return dict(name.split("_")[:2] for name in os.listdir(folder))
 
 
@@ -128,7 +126,6 @@ def new_kernel():
 
 
 def pieces(ends):
-    """Packets that both ends have sent."""
     return [counters(end.dev)["sent_pkts"] for end in ends]
 
 
@@ -153,7 +150,6 @@ def talk(ends):
 
 
 def still_talk(ends, programs):
-    """They run, and more is sent."""
     since = pieces(ends)
     wait_until("they go on", lambda: all(now > then + 10 for now, then in zip(pieces(ends), since)))
     require(all(program.poll() is None for program in programs), "a program has ended")

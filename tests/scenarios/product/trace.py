@@ -46,7 +46,6 @@ class RandomLosses:
 
 
 def ladder(*paths):
-    """What the command draws of these captures, as data."""
     command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
     with open(OUT, encoding="utf-8") as f:
         return json.load(f)
@@ -62,12 +61,10 @@ def repeated(drawn):
 
 
 def rows(drawn):
-    """All packets of a ladder."""
     return [row for talk in drawn["conversations"] for row in talk["rows"] if row["kind"] == "packet"]
 
 
 def marks(drawn, event):
-    """What both ends have done, by a kind of event."""
     return [row for talk in drawn["conversations"] for row in talk["rows"] if row.get("event") == event]
 
 

@@ -76,7 +76,6 @@ class Act(threading.Thread):
         self.seconds = time.monotonic() - began
 
     def finish(self):
-        """Waits for it."""
         self.join(ACT_LIMIT * PATIENCE)
         if self.is_alive():
             stack = read(f"/proc/self/task/{self.native_id}/stack") or "?"
@@ -85,7 +84,6 @@ class Act(threading.Thread):
 
 
 def signal_to(traffic, pid, number):
-    """An act of one of the processes."""
     def act():
         if pid in traffic.ended:
             raise Refused("it has ended")
@@ -162,12 +160,10 @@ class Tally:
         self.rounds = self.surviving = 0
 
     def count(self, act):
-        """Takes note of one act."""
         (self.late if act.refused else self.done)[act.what] += 1
         self.slowest = max(self.slowest, act.seconds)
 
     def note(self, report):
-        """The sum, for the report."""
         report.note(f"{self.rounds} rounds; " + ", ".join(f"{name} {n}" for name, n in self.done.items()) +
                     f"; {sum(self.late.values())} acts came too late; the slowest took {self.slowest:.2f} s; "
                     f"{self.surviving} rounds left both devices, with `rdma res` empty")
@@ -232,13 +228,11 @@ def closed(report):
 
 
 def pairs(report):
-    """Each act alone, and all ordered pairs."""
     all_pairs = list(itertools.permutations(ACTS, 2))
     orders(report, [(act,) for act in ACTS] + (all_pairs[::4] if SHORT else all_pairs), SEED)
 
 
 def few(report):
-    """All seven, in a few orders."""
     rng = random.Random(SEED)
     orders(report, [tuple(rng.sample(ACTS, len(ACTS))) for _ in range(FEW_ROUNDS)], SEED, slopes=False)
 

@@ -44,7 +44,6 @@ class Traffic:
         self.proc.stdout.close()
 
     def listen(self):
-        """Takes what the program has said."""
         while chunk := self.proc.stdout.read():
             self.text += chunk
         *lines, self.text = self.text.split(b"\n")
@@ -60,7 +59,6 @@ class Traffic:
                 {"running": self.running, "closed": self.closed}[word].add(int(pid))
 
     def until(self, what, test, limit=20):
-        """Waits until the program has said something."""
         end = time.monotonic() + limit * PATIENCE
         while True:
             self.listen()
@@ -85,7 +83,6 @@ class Traffic:
         return self.pids()
 
     def pids(self):
-        """All processes of the conversations."""
         return [pid for pair in self.forked for pid in pair]
 
     def alive(self):
@@ -137,7 +134,6 @@ class Site:
         return list(zip(DEVICES, self.gids))
 
     def delete_link(self, side):
-        """`rdma link delete`."""
         netlink.rdma_link_delete(self.numbers[DEVICES[side]])
 
     def delete_netdev(self, side):
@@ -147,11 +143,9 @@ class Site:
         self.spaces[1 - side].run(lambda: netlink.delete_netdev(self.spaces[side], f"v{side}"))
 
     def delete_space(self, side):
-        """`ip netns del`."""
         self.spaces[side].delete()
 
     def take_down(self):
-        """Whatever is left of it, in good order."""
         for side in range(2):
             if DEVICES[side] in netlink.rdma_devices():
                 try:

@@ -12,21 +12,18 @@ from tests.scenarios.ulp.storage import Load, module_goes, no_namespace_is_left,
 
 @contextmanager
 def nvme_disk(ends):
-    """A disk by NVMe over Fabrics."""
     with nvme.target(ends[1].ip4), nvme.connected(*ends) as host:
         yield host.disk
 
 
 @contextmanager
 def iser_disk(ends):
-    """A disk by iSER."""
     with iser.target(ends[1].ip4), iser.session(ends[1].ip4, replacement=2) as disk:
         yield disk
 
 
 @contextmanager
 def srp_disk(ends):
-    """A disk by SRP."""
     with srp.target(*ends[::-1]) as guid, srp.session(*ends, guid) as disk:
         yield disk
 

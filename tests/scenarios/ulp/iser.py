@@ -65,7 +65,6 @@ def session(address, replacement=120):
 
 
 def disks():
-    """The disks of sessions."""
     return [os.path.basename(path) for path in glob.glob("/sys/class/iscsi_session/*/device/target*/*/block/*")]
 
 

@@ -22,14 +22,12 @@ class Tree:
         self.undo = []
 
     def folder(self, path):
-        """Makes a folder if it is not there."""
         if not os.path.isdir(path):
             os.mkdir(path)
             self.undo.append((os.rmdir, path))
         return path
 
     def link(self, target, path):
-        """Makes a link."""
         os.symlink(target, path)
         self.undo.append((os.unlink, path))
 
@@ -45,7 +43,6 @@ class Tree:
         self.link(lun, f"{seen}/disk")
 
     def on(self, path):
-        """Switches something on."""
         write(path, "1")
         self.undo.append((lambda path: write(path, "0"), path))
 

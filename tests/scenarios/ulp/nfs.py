@@ -35,7 +35,6 @@ VERSIONS = {"3": "vers=3,nolock,mountproto=tcp,mountport=20048", "4.2": "vers=4.
 
 
 def add_links(ends, drivers=(None, None)):
-    """A link to the netdev of each."""
     for end, driver in zip(ends, drivers):
         link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
     for end in ends:
@@ -150,12 +149,10 @@ def forget():
 
 
 def files(top):
-    """Every file below a folder."""
     return sorted(os.path.relpath(os.path.join(where, name), top) for where, _, names in os.walk(top) for name in names)
 
 
 def equal(one, other):
-    """Two trees hold the same."""
     names = files(one)
     require(names == files(other), f"{one} and {other} hold other files")
     wrong = filecmp.cmpfiles(one, other, names, shallow=False)[1:]

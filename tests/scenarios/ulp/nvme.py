@@ -58,8 +58,6 @@ def target(address, shared=False):
 
 
 class Host:
-    """A connected host: its controller and its disk."""
-
     def __init__(self, here, there):
         out = command(["nvme", "connect", "-t", "rdma", "-a", there.ip4, "-s", "4420", "-w", here.ip4, "-n", NQN, "-o", "json",
                        "--nr-io-queues=2", "--queue-size=33", "--reconnect-delay=1", "--ctrl-loss-tmo=600",

@@ -39,7 +39,6 @@ def target(there, here):
 
 
 def disks():
-    """The disks of sessions."""
     return [os.path.basename(path) for path in glob.glob("/sys/class/srp_host/host*/device/target*/*/block/*")]
 
 

@@ -37,7 +37,6 @@ def modules(*names):
 
 
 def write(path, text):
-    """Writes a small file of the kernel's."""
     say(f"+ {text} > {path}")
     with open(path, "w", encoding="ascii") as f:
         f.write(text)
@@ -145,7 +144,6 @@ class Load:
         self.out.close()
 
     def text(self):
-        """What it has printed."""
         self.out.seek(0)
         text = self.out.read()
         say(f"fio: {text[-2000:]}")
@@ -162,7 +160,6 @@ class Load:
         wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + mib * MIB, 60)
 
     def _show_threads(self):
-        """What each of its threads is at."""
         say(f"fio has written {self.written()} bytes")
         for task in glob.glob(f"/proc/{self.proc.pid}/task/*"):
             state = re.search(r"(?m)^State:\s*(.*)", read(f"{task}/status") or "")
@@ -177,7 +174,6 @@ class Load:
         return True
 
     def ends(self):
-        """Ends it."""
         self._alive()
         self.proc.send_signal(signal.SIGINT)
         error = self._result()

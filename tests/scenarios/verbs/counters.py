@@ -40,7 +40,6 @@ class Stage:
         self.wire = sender(ends[1].netns, ends[1].netdev)
 
     def frame(self, made, destination=None):
-        """The frame of an IP packet."""
         return ethernet(mac(self.ends[1]), destination or mac(self.ends[0]), made)
 
     def packet(self, ahead=0, payload=MESSAGE, opcode=roce.SEND_ONLY, source=None, qpn=None, answer=False, **more):
@@ -50,7 +49,6 @@ class Stage:
         return roce.packet(source or target.peer, target.us, target.qpn if qpn is None else qpn, psn, payload, opcode, **more)
 
     def send(self, *packets, destination=None):
-        """Puts packets on the wire."""
         for one in packets:
             self.wire.send(self.frame(one, destination))
 

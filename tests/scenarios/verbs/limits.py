@@ -31,8 +31,6 @@ def only_ferroce():
 
 
 class Group:
-    """A memory cgroup."""
-
     def __init__(self, path):
         self.path = path
 
@@ -44,18 +42,15 @@ class Group:
         return int(found[1])
 
     def write(self, name, value):
-        """Sets something."""
         with open(f"{self.path}/{name}", "w", encoding="ascii") as f:
             f.write(str(value))
 
     def enter(self):
-        """Puts this process into it."""
         self.write("cgroup.procs", os.getpid())
 
 
 @contextmanager
 def cgroup(controller):
-    """A cgroup with a controller."""
     mounted = re.search(r"^\S+ (\S+) cgroup2 ", read("/proc/mounts") or "", re.M)
     base = mounted[1] if mounted else "/run/cgroup2"
     if not mounted:

@@ -50,12 +50,10 @@ class Observed(Talker):
             raise
 
     def wait(self):
-        """Until it has done what it was asked."""
         said = self.line()
         require(said == "done", said or "the program has ended")
 
     def do(self, what):
-        """Has it done."""
         self.tell(what)
         self.wait()
 
@@ -141,7 +139,6 @@ def pinning(_report):
 
 
 def statistic(*argv, ok=(0,)):
-    """`rdma statistic qp ...`."""
     return command(["rdma", "statistic", "qp", *argv], ok=ok)
 
 

@@ -105,7 +105,6 @@ def case(what, ways, delayed=False):
 
 
 def about(what):
-    """What a case shows, and by which ways."""
     return f"{what.shows}; {' and '.join(WAYS[way] for way in what.ways)}"
 
 
