@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 
+from tests.guest import flavour
 from tests.guest.scenario import PATIENCE, Failed, Report, Skipped, load_all
 from tests.judges import kernel
 
@@ -68,6 +69,8 @@ def child(scenario, log, pipe):
     report = Report(lambda values: print(json.dumps({"cell": values}), file=pipe))
     status, detail = "passed", ""
     try:
+        if scenario.rxe and not flavour.current().is_ferroce:
+            raise Skipped(scenario.rxe)
         scenario.run(report)
     except Skipped as e:
         status, detail = "skipped", str(e)

@@ -26,7 +26,7 @@ class Scenario:
     """One line of the report. `run` takes the `Report` it fills in. What the kernel must say, where a scenario makes it
     complain on purpose, is in `provokes`. `leaves` is how the name of the file ends that it leaves to be judged outside:
     see JUDGES in tests/lab/suite.py. `machine` names another one than the usual: see MACHINES in tests/lab/boot.py, or
-    CHECKS."""
+    CHECKS. `rxe` is why it is skipped where rdma_rxe is the driver under test."""
 
     name: str
     limit: int
@@ -35,6 +35,7 @@ class Scenario:
     provokes: str = ""
     leaves: str = ""
     machine: str = ""
+    rxe: str = ""
 
 
 REGISTRY: dict[str, Scenario] = {}
@@ -70,12 +71,12 @@ def shortened(full, short):
     return short if SHORT else full
 
 
-def add(name, limit, about, run, provokes="", leaves="", machine=""):
+def add(name, limit, about, run, provokes="", leaves="", machine="", rxe=""):
     """Registers a scenario under a name that is unique in the suite."""
     limit *= PATIENCE
     if name in REGISTRY:
         raise ValueError(f"two scenarios are called {name}")
-    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves, machine)
+    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves, machine, rxe)
 
 
 def add_again(name, machine):
@@ -83,11 +84,11 @@ def add_again(name, machine):
     REGISTRY[f"{machine}.{name}"] = replace(REGISTRY[name], name=f"{machine}.{name}", machine=machine)
 
 
-def scenario(name, limit=60, machine=""):
+def scenario(name, limit=60, machine="", rxe=""):
     """Registers the decorated function; the first line of its docstring is what it shows."""
 
     def wrap(run):
-        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run, machine=machine)
+        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run, machine=machine, rxe=rxe)
         return run
 
     return wrap

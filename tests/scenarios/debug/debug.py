@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import re
-import time
 from contextlib import closing, contextmanager, nullcontext
 
 from tests.guest import flavour, netlink

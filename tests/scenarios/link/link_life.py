@@ -133,11 +133,9 @@ def devinfo(report):
             require(want in out, f"ibv_devinfo does not say {want!r}")
 
 
-@scenario("link.attributes", 60)
+@scenario("link.attributes", 60, rxe="rdma_rxe has no local path")
 def attributes(report):
     """The attributes in sysfs read and write the same from every network namespace."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no local path")
     with loop() as end:
         path = f"/sys/class/infiniband/{end.dev}"
         batch(["netns add other"])
@@ -299,11 +297,9 @@ class Events:
         return line and re.search(rb"IBV_EVENT_(\w+)", line)[1].decode()
 
 
-@scenario("link.event-order", 60)
+@scenario("link.event-order", 60, rxe="rdma_rxe sends them in any order")
 def event_order(report):
     """When the netdev is set down, programs hear of the port first, and then of the GIDs of addresses that go with it."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe sends them in any order")
     with loop() as end, Events(end.dev) as events:
         for _ in range(10):
             batch([f"link set {end.netdev} down"])
@@ -321,12 +317,10 @@ def event_order(report):
         report.note("PORT_ERR before GID_CHANGE, ten times")
 
 
-@scenario("link.parent", 90)
+@scenario("link.parent", 90, rxe="rdma_rxe has no parent")
 def parent(report):
     """What code that looks for topology finds: the card of a netdev that has one, as a PCI function with its NUMA node, and
     nothing at all for a netdev without; the name stays what it was; GID 0 has a netdev."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no parent")
     with loop() as end:
         require(not os.path.exists(f"{IB}/{end.dev}/device"), "a veth has no card")
         # Mooncake's look-up of a bus id two levels up, which must find a folder.
@@ -355,11 +349,9 @@ def parent(report):
             batch([f"link set {name} down"])
 
 
-@scenario("link.port-taken", 60)
+@scenario("link.port-taken", 60, rxe="rdma_rxe is the driver under test")
 def port_taken(report):
     """While rdma_rxe holds the UDP port a link is refused, and the sentence says who is in the way."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe is the driver under test")
     command(["modprobe", "rdma_rxe"])
     try:
         with wire() as (netdev, peer):
@@ -467,8 +459,6 @@ def sockets(_report):
 def takes_from_pollers(act):
     """Does `act`, which takes the device of an end away, while programs poll: what they have posted is flushed, which is
     all that they hear of it, and so they end by themselves."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe waits for the program for ever")
     with loop() as end:
         gid = str(end.gid())
         argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", gid, "-n", "1000000000", "-p", "18600"]
@@ -487,13 +477,13 @@ def takes_from_pollers(act):
     wait_until("the module is free", lambda: not kernel.refcount(), 10)
 
 
-@scenario("link.delete-in-use", 90)
+@scenario("link.delete-in-use", 90, rxe="rdma_rxe waits for the program for ever")
 def delete_in_use(_report):
     """Deleting a link under programs that poll ends them."""
     takes_from_pollers(lambda end: link_del(end.dev))
 
 
-@scenario("link.unload-in-use", 90)
+@scenario("link.unload-in-use", 90, rxe="rdma_rxe waits for the program for ever")
 def unload_in_use(_report):
     """Unloading the module under programs that poll ends them."""
     takes_from_pollers(lambda _end: unload())

@@ -2,12 +2,11 @@
 """Losses that must not cost an ACK timeout: what is repeated is lost again, nothing follows what is lost, or the sender's
 own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
 
-from tests.guest import flavour
 from tests.guest.cases import run_program
 from tests.guest.fabric import acquaint, counters, show_packets
 from tests.guest.peer import exchange
 from tests.guest.relay import Losses, Relay
-from tests.guest.scenario import Failed, Skipped, add, command, require, scenario
+from tests.guest.scenario import Failed, add, command, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.verbs import errors
 
@@ -45,8 +44,6 @@ RESPONSES = {
 def lose(cases):
     """A scenario: each of the losses, on a connection of its own."""
     def run(report):
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe knows ACK timeouts only")
         wrong = []
         with controlled(bridged=True) as ends:
             acquaint(*ends)
@@ -66,8 +63,10 @@ def lose(cases):
     return run
 
 
-add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose(REQUESTS))
-add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose(RESPONSES))
+add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose(REQUESTS),
+    rxe="rdma_rxe knows ACK timeouts only")
+add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose(RESPONSES),
+    rxe="rdma_rxe knows ACK timeouts only")
 
 
 def refuse(end, every):
@@ -81,8 +80,6 @@ def refuse(end, every):
 def refused(who, single):
     """A scenario: the netdev of the client (1) or of the server (0) refuses every third packet or batch."""
     def run(report):
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
         with controlled() as ends:
             acquaint(*ends)
             if single:
@@ -106,15 +103,13 @@ for _name, _who in (("client", 1), ("server", 0)):
     for _kind, _single in (("packets", True), ("batches", False)):
         add(f"losses.refused-{_kind}-{_name}", 60,
             f"the {_name}'s own netdev refuses every third of its {_kind}: no ACK timeout, no retry spent",
-            refused(_who, _single))
+            refused(_who, _single), rxe="rdma_rxe gives a queue pair up when a packet is refused")
 
 
-@scenario("losses.refused-naks", 120)
+@scenario("losses.refused-naks", 120, rxe="rdma_rxe gives a queue pair up when a packet is refused")
 def refused_naks(report):
     """Each end's netdev refuses every second packet: a requester still learns why its request was refused, for the NAK that
     ends a connection waits for the netdev as any response does."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
     with controlled() as ends:
         acquaint(*ends)
         for end in ends:

@@ -11,7 +11,7 @@ from itertools import product
 from tests.guest import flavour
 from tests.guest.fabric import both_ends, counters, setting, tx_dropped, unsteered
 from tests.guest.programs import busy
-from tests.guest.scenario import Skipped, add, require, scenario, shortened
+from tests.guest.scenario import add, require, scenario, shortened
 from tests.scenarios.messages.perftest import PORT, converse
 
 TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw")
@@ -134,12 +134,10 @@ def require_only_probes(report, what, grew):
     require(again <= probes, f"{what}: {again} duplicates for {probes} tail probes")
 
 
-@scenario("once.steered", 120)
+@scenario("once.steered", 120, rxe="rdma_rxe does not steer")
 def steered(report):
     """perftest over veth with long messages, which another CPU executes: they keep their order, and nothing but tail probes
     is sent twice."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe does not steer")
     with lossless("pair", None) as ends:
         for tool, size, qps in product(TOOLS[:3], (4096, 65536), QPS):
             what, grew = run_as_typed(report, tool, ends, size, qps)

@@ -61,11 +61,9 @@ def tunnel(number, end, other):
                    ip6=f"fd99::{number}")
 
 
-@scenario("batches.geneve-options", 90)
+@scenario("batches.geneve-options", 90, rxe="rdma_rxe makes no batches")
 def geneve(report):
     """Over Geneve over IPv6 with all the options it has room for: 336 bytes of headers go in front of each packet."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     command(["modprobe", "-a", "geneve", "act_tunnel_key", "cls_matchall", "sch_ingress"], ok=None)
     # The programs' own TCP keeps out of the tunnel: the kernel's geneve warns of truesize when TCP merges such packets.
     with controlled(mtu=WIRE_MTU + 400) as ends:
@@ -116,11 +114,9 @@ def attach_generic_xdp(end):
     require("xdpgeneric" in shown, f"no program is attached: {shown}")
 
 
-@scenario("batches.generic-xdp", 60)
+@scenario("batches.generic-xdp", 60, rxe="rdma_rxe makes no batches")
 def generic_xdp(report):
     """Generic XDP at both ends copies each batch into one piece before it is taken apart: every packet is still whole."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     with pair() as ends:
         for end in ends:
             attach_generic_xdp(end)
@@ -132,11 +128,9 @@ def generic_xdp(report):
 LIST, LISTS = 16, 20
 
 
-@scenario("batches.answers", 60)
+@scenario("batches.answers", 60, rxe="rdma_rxe makes no batches")
 def answers(report):
     """READs that come as a batch are answered by a batch, over IPv4 and IPv6: their receiver has taken them as one."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     with pair() as ends:
         for family in (4, 6):
             answering = [replace(end, ip4=end.ip6) if family == 6 else end for end in ends]
@@ -179,12 +173,10 @@ def send_batch(end, other, qpns):
     netlink.in_netns(end.netns, send)
 
 
-@scenario("batches.of-two", 60)
+@scenario("batches.of-two", 60, rxe="rdma_rxe does not steer")
 def of_two(_report):
     """A batch for a queue pair, which another CPU executes, ends with a packet for nobody: none of it is left behind, and
     nothing holds the netdev."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe does not steer")
     if len(os.sched_getaffinity(0)) < 2:
         raise Skipped("there is one CPU")
     with pair() as ends, ExitStack() as done:

@@ -13,13 +13,12 @@ from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, add, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
-from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, victim
+from tests.scenarios.paths.isolation import ethernet, sender, victim
 
 
-@scenario("headers.no-ecn", 60)
+@scenario("headers.no-ecn", 60, rxe="rdma_rxe has other counters")
 def no_ecn(report):
     """Whatever traffic class is asked for, no packet says that it takes part in ECN: that is the device's to say."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         acquaint(*ends)
         with Relay(ends) as relay:
@@ -35,10 +34,9 @@ def no_ecn(report):
                             f"{', '.join(map(hex, seen))}")
 
 
-@scenario("headers.vlan-priority", 90)
+@scenario("headers.vlan-priority", 90, rxe="rdma_rxe has other counters")
 def vlan_priority(report):
     """The PCP of a VLAN follows the traffic class, by the map of the VLAN, as a socket's does (rt_tos2priority)."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         uppers = tagged(ends)
         acquaint(*uppers)
@@ -59,7 +57,6 @@ def vlan_priority(report):
 def flow(_report):
     """Datagrams and connections of many flow labels, traffic classes and hop limits, over both families. The capture is
     judged outside."""
-    only_ferroce()
     what = next(case for case in cases("verbs") if case.name == "flow")
     with pair() as ends:
         with captured(ends, "/tmp/flow.pcap"):
@@ -70,13 +67,12 @@ def flow(_report):
 
 
 add("headers.flow", 90, "flow label, UDP source port by it, traffic class and hop limit of UD, groups and RC, by tshark",
-    flow, leaves=".flow.json")
+    flow, leaves=".flow.json", rxe="rdma_rxe has other counters")
 
 
-@scenario("headers.fields", 120)
+@scenario("headers.fields", 120, rxe="rdma_rxe has other counters")
 def fields(_report):
     """Completions of datagrams say the VLAN, the sender's MAC address and the kind of network header that there were."""
-    only_ferroce()
     what = next(case for case in cases("verbs") if case.name == "ud-fields")
 
     def run(ends, vlan):
@@ -95,10 +91,9 @@ def fields(_report):
         run((end, end), 0)
 
 
-@scenario("headers.fragments", 60)
+@scenario("headers.fragments", 60, rxe="rdma_rxe has other counters")
 def fragmented(_report):
     """A perfect packet in two IP fragments is dropped and counted as trouble with the IP header; whole it is taken."""
-    only_ferroce()
     with pair() as ends:
         acquaint(*ends)
         wire = sender("fb", ends[1].netdev)
@@ -116,10 +111,9 @@ def fragmented(_report):
             wire.close()
 
 
-@scenario("headers.path-mtu", 60)
+@scenario("headers.path-mtu", 60, rxe="rdma_rxe has other counters")
 def path_mtu(report):
     """A path MTU above what the port's netdev carries is refused when the queue pair is set up."""
-    only_ferroce()
     with pair() as ends:
         for end in ends:
             batch([f"link set {end.netdev} mtu 1500"], netns=end.netns)

@@ -2,7 +2,6 @@
 """Two senders share a queue in user space that marks packets where it gets long, and drops those that it has no room for."""
 
 import select
-import subprocess
 import tempfile
 from contextlib import contextmanager
 
@@ -14,7 +13,6 @@ from tests.guest.relay import Relay, receive
 from tests.guest.scenario import Failed, require, scenario, shortened
 from tests.scenarios.losses.fault import controlled, disturb
 from tests.scenarios.messages.perftest import PORT
-from tests.scenarios.paths.isolation import only_ferroce
 
 MTU, MESSAGE = 1024, 65536
 # Packets: what the queue has room for, and from where on it marks.
@@ -129,11 +127,10 @@ def share(ends, marks):
     return queue, [{name: n - was[name] for name, n in counters(end.dev).items()} for end, was in zip(ends, before)]
 
 
-@scenario("paths.bottleneck", 120)
+@scenario("paths.bottleneck", 120, rxe="rdma_rxe has other counters")
 def bottleneck(report):
     """Two senders share a queue that marks packets: neither loses one, both get their part, and the queue stays short.
     Without notifications the same queue overflows."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         acquaint(*ends)
         queue, (_, sender) = share(ends, marks=False)
@@ -156,10 +153,9 @@ def bottleneck(report):
         require(0 < sender["rp_cnp_handled"] <= receiver["np_cnp_sent"], f"{sender['rp_cnp_handled']} notifications came")
 
 
-@scenario("paths.marked-batches", 60)
+@scenario("paths.marked-batches", 60, rxe="rdma_rxe has other counters")
 def marked_batches(report):
     """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks take effect."""
-    only_ferroce()
     with controlled() as ends:
         acquaint(*ends)
         disturb(ends[1:], "loss 10% ecn limit 20000 seed 17")

@@ -8,21 +8,15 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.guest import flavour, roce
+from tests.guest import roce
 from tests.guest.fabric import acquaint, batch, counters, gid_index, mac, pair, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
 from tests.guest.relay import Relay
-from tests.guest.scenario import Failed, Skipped, command, require, scenario
+from tests.guest.scenario import Failed, command, require, scenario
 from tests.scenarios.hostile import generator
 from tests.scenarios.hostile.hostile import address
 from tests.scenarios.losses.fault import controlled, progress
-
-
-def only_ferroce():
-    """rdma_rxe has neither the counters nor the checks."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the counters by which this is judged are ferroce's")
 
 
 class Victim:
@@ -90,10 +84,9 @@ def sender(netns, netdev):
     return made
 
 
-@scenario("isolation.second-netdev", 60)
+@scenario("isolation.second-netdev", 60, rxe="rdma_rxe has other counters")
 def second_netdev(_report):
     """A perfect packet with the peer's address that arrives by another netdev does not reach the queue pair."""
-    only_ferroce()
     with pair() as ends:
         acquaint(*ends)
         batch(["link add vc netns fa type veth peer name vd netns fb"])
@@ -116,10 +109,9 @@ def second_netdev(_report):
             wrong.close()
 
 
-@scenario("isolation.local-process", 60)
+@scenario("isolation.local-process", 60, rxe="rdma_rxe has other counters")
 def local_process(_report):
     """A perfect packet with the peer's address that a process of this machine sends by `lo` does not reach it."""
-    only_ferroce()
     with pair() as ends:
         acquaint(*ends)
         raw = in_netns("fa", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
@@ -148,11 +140,10 @@ def watched(end):
     return int(re.search(r"Sent \d+ bytes (\d+) pkt", shown).group(1))
 
 
-@scenario("isolation.removed-address", 90)
+@scenario("isolation.removed-address", 90, rxe="rdma_rxe has other counters")
 def removed_address(report):
     """The address of a connection is removed: its packets stop, are counted as lost and then as sent again, and the
     connection goes on when it is back."""
-    only_ferroce()
     with controlled() as ends:
         end = ends[1]
         # The ways to the peer remain: these keep the routes of the prefixes.
@@ -187,11 +178,10 @@ def removed_address(report):
             command(["tc", "qdisc", "del", "dev", end.netdev, "clsact"], netns=end.netns)
 
 
-@scenario("isolation.moved-vlan", 60)
+@scenario("isolation.moved-vlan", 60, rxe="rdma_rxe has other counters")
 def moved_vlan(_report):
     """A VLAN of the link's netdev that lives in another namespace: its GID is refused when a connection is made, and nothing
     leaves through the link's namespace."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         for end in ends:
             batch([f"link add link {end.netdev} name vl type vlan id 7"], netns=end.netns)

@@ -33,11 +33,9 @@ def talk_and_count(ends, families=(4, 6)):
     return after[0] - before[0], after[1] - before[1]
 
 
-@scenario("paths.batches", 60)
+@scenario("paths.batches", 60, rxe="rdma_rxe makes no batches")
 def batches(report):
     """Over veth batches stay whole, so the netdev sees far fewer packets than there are; gso off makes them single."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     with pair() as ends:
         given, packets = talk_and_count(ends)
         report.note(f"{packets} packets in {given} pieces")
@@ -57,12 +55,10 @@ def steered(ends):
     return [now - then for now, then in zip(counted(), before)]
 
 
-@scenario("paths.steering", 60)
+@scenario("paths.steering", 60, rxe="rdma_rxe has one work item for each queue pair")
 def steering(report):
     """Batches of long messages are executed on another CPU, in order: not where that is switched off, nor for processes
     that may run on one CPU alone."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has one work item for each queue pair")
     cpus = os.sched_getaffinity(0)
     if len(cpus) < 2:
         raise Skipped("there is one CPU")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Links on netdevs without a link layer: packets of IP go in and come out as they are."""
 
-from tests.guest import flavour
 from tests.guest.fabric import batch, counters
 from tests.guest.peer import exchange
-from tests.guest.scenario import Skipped, add, command, require, scenario, shortened
+from tests.guest.scenario import add, command, require, scenario, shortened
 from tests.guest.tunnels import TUNNELS, tun_pair, tunnel_pair
 from tests.scenarios.messages.pingpong import once
 
@@ -42,8 +41,6 @@ def tun(report):
 def tunnel(kind):
     """A scenario: data by tunnels of a kind."""
     def run(_report):
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe is not judged on these")
         with tunnel_pair(kind) as ends:
             for family in TUNNELS[kind][1]:
                 exchange(ends, family, "-m", 4096, *MESSAGES)
@@ -52,4 +49,5 @@ def tunnel(kind):
 
 
 for _kind in TUNNELS:
-    add(f"paths.tunnel-{_kind}", 90, f"two devices on tunnels of type {_kind}: data of every size arrive", tunnel(_kind))
+    add(f"paths.tunnel-{_kind}", 90, f"two devices on tunnels of type {_kind}: data of every size arrive", tunnel(_kind),
+        rxe="rdma_rxe is not judged on these")

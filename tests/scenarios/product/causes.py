@@ -7,10 +7,9 @@ import re
 import sys
 from collections import Counter
 
-from tests.guest import flavour
 from tests.guest.cases import cases, run_program
 from tests.guest.fabric import loop
-from tests.guest.scenario import Skipped, require, say, scenario
+from tests.guest.scenario import require, say, scenario
 from tests.scenarios.product.events import BUFFER, recording, write
 from tests.scenarios.verbs.errors import judge
 
@@ -106,11 +105,9 @@ def wrong(status, text, said, local):
     return rest or (None if any(map(BEHIND.match, said)) else "nothing is said of those behind it")
 
 
-@scenario("trace.causes", 240)
+@scenario("trace.causes", 240, rxe="the events are ferroce's")
 def causes(report):
     """Each cause of an error that verbs_cases provokes, by both ways: `ferroce trace why` says what it was, and nothing else."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     bad, fired = [], Counter()
     for local in (True, False):
         for family in cases("errors"):

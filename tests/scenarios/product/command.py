@@ -9,10 +9,9 @@ import subprocess
 import tempfile
 from contextlib import contextmanager, suppress
 
-from tests.guest import flavour
 from tests.guest.fabric import batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until, wire
 from tests.guest.programs import listens
-from tests.guest.scenario import Skipped, command, require, scenario
+from tests.guest.scenario import command, require, scenario
 from tests.scenarios.messages.pingpong import PORT
 
 
@@ -30,16 +29,9 @@ def spawned(argv):
             proc.kill()
 
 
-def need_ferroce():
-    """Nothing here is about rdma_rxe."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("it is about ferroce")
-
-
-@scenario("product.command", 120)
+@scenario("product.command", 120, rxe="it is about ferroce")
 def links_come_and_go(report):
     """`ferroce add`, `show` and `del`; the kernel's sentence where it refuses; nothing for who is not root."""
-    need_ferroce()
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     require("no ferroce link" in ferroce("show"), "a link is shown before there is one")
     with wire() as (netdev, peer):
@@ -79,10 +71,9 @@ def links_come_and_go(report):
         require("there is no ferroce link fe0" in ferroce("del", "fe0", ok=(1,)), "deleted twice")
 
 
-@scenario("product.peers", 240)
+@scenario("product.peers", 240, rxe="it is about ferroce")
 def peers(report):
     """`ferroce show` names peers and whether they answer; `ferroce try PEER` says which leg of the way is missing."""
-    need_ferroce()
     with pair() as (here, there):
         inside, outside = (("ip", "netns", "exec", end.netns) for end in (here, there))
 
@@ -146,10 +137,9 @@ def peers(report):
         require("as nsenter -n leaves it" in said, f"in the network namespace alone: {said}")
 
 
-@scenario("product.try", 120)
+@scenario("product.try", 120, rxe="it is about ferroce")
 def attempts(report):
     """`ferroce try` sends over the link that is there, or over one of its own that goes again."""
-    need_ferroce()
     with loop() as end:
         before = counters(end.dev)
         said = ferroce("try")
@@ -238,11 +228,10 @@ BY_MODULE = ("max_send_wr is 16385 (0x4001), and may be 0 to 16384", "max_recv_s
              "create_srq of python3[", "modify_qp of python3[")
 
 
-@scenario("product.refusals", 240)
+@scenario("product.refusals", 240, rxe="it is about ferroce")
 def refusals(report):
     """What is refused has words, with attribute, value and range: of the provider in libibverbs' log, of the module in
     the kernel's; and none where nobody asks for them."""
-    need_ferroce()
     control = "/proc/dynamic_debug/control"
     with loop() as end, tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o777)

@@ -11,9 +11,8 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest import flavour
 from tests.guest.fabric import batch, devices, gid_of, gid_table, loop, pair, port_state, wait_active, wait_until
-from tests.guest.scenario import Skipped, command, require, scenario
+from tests.guest.scenario import command, require, scenario
 
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
 DRIVERS = "/etc/libibverbs.d"
@@ -55,8 +54,6 @@ def carry_out(fix, *before):
 @contextmanager
 def machine():
     """One link on a machine on which all is well."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("it is about ferroce")
     with loop() as end:
         healthy()
         yield end
@@ -66,7 +63,7 @@ def has_gid(end, address):
     return gid_of(address) in [gid for _, gid, _ in gid_table(end.dev)]
 
 
-@scenario("product.doctor-netdev", 180)
+@scenario("product.doctor-netdev", 180, rxe="it is about ferroce")
 def netdev_mistakes(report):
     """The doctor finds a netdev that is down, without carrier, with a small MTU, no address, or no link."""
     with machine() as end:
@@ -102,7 +99,7 @@ def netdev_mistakes(report):
         healthy()
 
 
-@scenario("product.doctor-rivals", 180)
+@scenario("product.doctor-rivals", 180, rxe="it is about ferroce")
 def rivals(report):
     """The doctor finds packet filters that drop RoCE, exclusive devices, rdma_rxe, and a program with the UDP port."""
     with machine() as end:
@@ -209,7 +206,7 @@ def contents(path):
         return f.read()
 
 
-@scenario("product.doctor-provider", 180)
+@scenario("product.doctor-provider", 180, rxe="it is about ferroce")
 def provider_mistakes(report):
     """The doctor finds what keeps libibverbs from the provider, and programs from the device or from memory."""
     with machine() as end:
@@ -282,7 +279,7 @@ def program_of_a_wheel(library, *before):
             proc.wait()
 
 
-@scenario("product.wheel", 120)
+@scenario("product.wheel", 120, rxe="it is about ferroce")
 def wheel(report):
     """A program with a libibverbs of another name, which looks for providers in another folder, as those in Python wheels
     do, sees the device; where it does not, the doctor says what fixes it."""
@@ -319,7 +316,7 @@ def uverbs(dev):
     return ""
 
 
-@scenario("product.doctor-module", 180)
+@scenario("product.doctor-module", 180, rxe="it is about ferroce")
 def module_mistakes(report):
     """The doctor finds a module that is missing, replaced or not allowed, and a kernel that cannot have one."""
     release = os.uname().release

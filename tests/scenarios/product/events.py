@@ -16,7 +16,7 @@ from tests.guest.netlink import in_netns
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
-from tests.guest.scenario import Skipped, command, require, scenario, seeded, shortened
+from tests.guest.scenario import command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.pingpong import talk
 from tests.scenarios.product.trace import RandomLosses
@@ -156,16 +156,9 @@ def has_walked(events, qpn, *states):
     require(walk == list(zip(states, states[1:])), f"QP {qpn} walked {walk}")
 
 
-def only_ferroce():
-    """Where there are no events there is nothing to see."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no trace events")
-
-
-@scenario("trace.events", 120)
+@scenario("trace.events", 120, rxe="rdma_rxe has no trace events")
 def lossy(report):
     """Events of a lossy run: packets, losses, retransmissions and outcomes are as many as the counters and the relay say."""
-    only_ferroce()
     with seeded(), controlled(bridged=True) as ends:
         acquaint(*ends)
         with recording() as stop, Relay(ends) as relay:
@@ -188,10 +181,9 @@ def lossy(report):
         report.note(f"{len(events)} events, {compared} of them compared with counters; {sum(wanted.values())} packets lost")
 
 
-@scenario("trace.verbs", 60)
+@scenario("trace.verbs", 60, rxe="rdma_rxe has no trace events")
 def verbs(report):
     """Events of ibv_rc_pingpong: its verbs in their order, the states of its QPs, a completion for each that it polls."""
-    only_ferroce()
     iters = 20
     with pair() as ends:
         with recording() as stop:
@@ -222,10 +214,9 @@ def verbs(report):
     report.note(f"{len(events)} events, {len(named(events, 'verb'))} verbs")
 
 
-@scenario("trace.statuses", 60)
+@scenario("trace.statuses", 60, rxe="rdma_rxe has no trace events")
 def statuses(report):
     """Events of tests/examples/statuses.c: each status that it explains, on the local path and by packets, and how QPs fail."""
-    only_ferroce()
     with loop() as end:
         for local in (True, False):
             set_local_path(end.dev, local)
@@ -248,10 +239,9 @@ def statuses(report):
             report.note(f"{len(events)} events, statuses {sorted(seen)}")
 
 
-@scenario("trace.drops", 60)
+@scenario("trace.drops", 60, rxe="rdma_rxe has no trace events")
 def drops(report):
     """Events of packets that nobody wants: each reason as often as it is counted, and headers without what follows."""
-    only_ferroce()
     with pair() as ends:
         with recording() as stop:
             before = counters(ends[1].dev)
@@ -291,10 +281,9 @@ def deliver(ends, payload):
     in_netns(ends[0].netns, send)
 
 
-@scenario("trace.unload", 60)
+@scenario("trace.unload", 60, rxe="rdma_rxe has no trace events")
 def unload(report):
     """The module is unloaded and loaded while its events are on: they end with it, and are there again with it."""
-    only_ferroce()
     module = flavour.current().module
     with pair() as ends, recording() as stop:
         talk(ends, 4, 1024, iters=3)

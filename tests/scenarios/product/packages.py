@@ -11,7 +11,7 @@ from tests.guest.fabric import batch, counters, devices, pair, read, wait_until
 from tests.guest.programs import listens
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.messages.pingpong import PORT
-from tests.scenarios.product.command import ferroce, need_ferroce, spawned
+from tests.scenarios.product.command import ferroce, spawned
 from tests.scenarios.product.doctor import finds, healthy
 
 FIRST, NEWER = "/srv/packages", "/srv/newer"
@@ -91,10 +91,9 @@ def works(report, netdev):
     healthy()
 
 
-@scenario("packages.install", 200, machine="fresh")
+@scenario("packages.install", 200, machine="fresh", rxe="it is about ferroce")
 def installed(report):
     """On a Debian without anything of RDMA: `apt install ./*.deb`, `ferroce add`, `ferroce try`, and all is well."""
-    need_ferroce()
     require(not ours(), f"{ours()} are here already")
     require(not os.path.exists("/usr/bin/ibv_devinfo"), "this machine has programs of RDMA already")
     with card() as netdev:
@@ -155,10 +154,9 @@ def still_talk(ends, programs):
     require(all(program.poll() is None for program in programs), "a program has ended")
 
 
-@scenario("packages.upgrade", 300, machine="fresh")
+@scenario("packages.upgrade", 300, machine="fresh", rxe="it is about ferroce")
 def upgraded(report):
     """An upgrade while programs talk: they go on, new ones talk to the old module, and a reload brings the new one."""
-    need_ferroce()
     have(FIRST)
     old, new = (versions(folder)["ferroce"] for folder in (FIRST, NEWER))
     with pair() as ends:
@@ -218,11 +216,10 @@ KEPT = ("/etc/systemd/system/sys-subsystem-net-devices-eth9.device.wants/ferroce
         "/etc/systemd/system/ferroce@eth9.service.d/link.conf")
 
 
-@scenario("packages.remove", 300, machine="fresh")
+@scenario("packages.remove", 300, machine="fresh", rxe="it is about ferroce")
 def removed(report):
     """A removal with a link there leaves the link; installed again all works; a removal and a purge leave no file, nor the
     links that were kept."""
-    need_ferroce()
     if not ours():
         install(FIRST)
     names = sorted(ours())

@@ -11,12 +11,11 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 
-from tests.guest import flavour
 from tests.guest.fabric import acquaint, batch, counters, loop, pair, plug, read, unplug, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
-from tests.guest.scenario import PATIENCE, SEED, Skipped, command, require, scenario, seeded, shortened
+from tests.guest.scenario import PATIENCE, SEED, command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
 from tests.scenarios.walks.walks import run, shell_words
@@ -81,11 +80,9 @@ def whole(report, drawn, messages):
     report.note(f"{drawn['events']} events; the first message: {sends[0]}")
 
 
-@scenario("trace.losses", 120)
+@scenario("trace.losses", 120, rxe="rdma_rxe does not count the packets that it sends again")
 def losses(report):
     """The ladder of a lossy run: retransmissions are what the counters say, and the lost packets those that were lost."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe does not count the packets that it sends again")
     with seeded(), controlled(bridged=True) as ends:
         acquaint(*ends)
         with Relay(ends) as relay:
@@ -146,12 +143,10 @@ def recorded(ends, *options):
     return drawn, sum(counters(dev)["sent_pkts"] for dev in devices) - before
 
 
-@scenario("trace.command", 60)
+@scenario("trace.command", 60, rxe="rdma_rxe counts its packets by other names")
 def in_one_command(report):
     """`ferroce trace -- PROGRAM` captures in every namespace while it runs; --wire makes packets of the local path, and turns it
     on again."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe counts its packets by other names")
     with pair() as ends:
         drawn, sent = recorded(ends)
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the devices have sent {sent}")
@@ -285,11 +280,9 @@ def address_not_bound(end):
         batch(["link del dummy0"])
 
 
-@scenario("trace.calls", 300)
+@scenario("trace.calls", 300, rxe="the events are ferroce's")
 def calls(report):
     """Calls of the stock libraries, down to the system call, and the driver's verb are one nest, and the provider's probes show each post, doorbell, arming and poll; a kernel without uprobes is said to be one."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     uprobes = "/sys/kernel/tracing/uprobe_events"
     with loop() as end:
         command(["ferroce", "trace", "-o", OUT, "--", program("example_rnr"), end.dev, str(end.gid())])
@@ -334,11 +327,9 @@ def tshark(path, *words):
     return [line for line in said if not line.startswith("Running as user")]
 
 
-@scenario("trace.outputs", 90)
+@scenario("trace.outputs", 90, rxe="the events are ferroce's")
 def outputs(report):
     """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     with pair() as ends, tempfile.TemporaryDirectory() as folder:
         command(["ferroce", "trace", "--keep", folder, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
         with open(OUT, encoding="utf-8") as f:
@@ -366,11 +357,9 @@ def outputs(report):
 PCAPS = "/tmp/trace-pcaps"
 
 
-@scenario("trace.pcaps", 480)
+@scenario("trace.pcaps", 480, rxe="the captures are made with ferroce")
 def pcaps(report):
     """What `make pcaps` leaves: tshark finds in each capture what it is about, and a comment on each packet."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the captures are made with ferroce")
     with shell_words() as words:
         run(f"sh tests/examples/pcaps.sh {PCAPS}", words, 400)
     with open(f"{PCAPS}/list.txt", encoding="utf-8") as f:
@@ -398,11 +387,9 @@ REASONS = {
 }
 
 
-@scenario("trace.why", 90)
+@scenario("trace.why", 90, rxe="the events are ferroce's")
 def reasons(report):
     """`ferroce trace` says why each request of tests/examples/statuses.c failed, by what was really wrong."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     with loop() as end:
         said = command(["ferroce", "trace", "--wire", "-o", OUT, "--", program("example_statuses"), end.dev, str(end.gid())]).stdout
     found = {line.split(": ", 1)[0].rsplit(" ", 1)[-1]: line for line in said.splitlines() if line.startswith("- wr ")}

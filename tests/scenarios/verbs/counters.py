@@ -18,7 +18,7 @@ from tests.guest.relay import SOL_PACKET, Losses, Relay
 from tests.guest.scenario import command, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.losses.losses import refuse
-from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, victim
+from tests.scenarios.paths.isolation import ethernet, sender, victim
 
 # Those whose act is a scenario of its own, which asks for them by name.
 ELSEWHERE = {
@@ -276,10 +276,9 @@ def within():
     return names | {"ack_timeout"}, set(before)
 
 
-@scenario("counters.each", 120)
+@scenario("counters.each", 120, rxe="rdma_rxe has other counters")
 def each(report):
     """Each counter is provoked by its own act, by name; none moves that need not, and none is without an act."""
-    only_ferroce()
     names, every = within()
     names |= injected() | lost()
     report.note(f"{len(names)} counters, and elsewhere: {ELSEWHERE}")

@@ -9,14 +9,12 @@ import tempfile
 import time
 from contextlib import contextmanager
 
-from tests.guest import flavour
 from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import batch, link_del, pair, tagged, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.programs import spawn, tail
-from tests.guest.scenario import Skipped, add, command, require, scenario
+from tests.guest.scenario import add, command, require, scenario
 from tests.scenarios.interop.interop import ORDERS, two_drivers
-from tests.scenarios.paths.isolation import only_ferroce
 from tests.scenarios.verbs.verbs import about, case
 
 CASES = {what.name: what for what in cases("groups")}
@@ -81,11 +79,9 @@ def joined_by_sockets(end):
             one.close()
 
 
-@scenario("groups.vlan", 240)
+@scenario("groups.vlan", 240, rxe="datagrams to groups did not come by a VLAN when this was tried with rdma_rxe of 7.3")
 def vlan(_report):
     """Two devices in one group by a VLAN, where sockets make the hosts members."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("datagrams to groups did not come by a VLAN when this was tried with rdma_rxe of 7.3")
     with pair() as ends:
         uppers = tagged(ends)
         with joined_by_sockets(uppers[0]), joined_by_sockets(uppers[1]):
@@ -138,10 +134,9 @@ def over_a_bridge(_report):
         wait_until("the bridge hears that the groups are left", lambda: not any(memberships(ends[1])), 20)
 
 
-@scenario("groups.gone", 120)
+@scenario("groups.gone", 120, rxe="rdma_rxe has other counters")
 def gone(_report):
     """A group is left when the link goes, and nothing is in the way when the netdev or the namespace does."""
-    only_ferroce()
     with pair() as ends:
         with held(ends[0]) as member:
             require(member(), "the host is in no group")

@@ -24,12 +24,6 @@ FOOTPRINT = 5.2 * 1024
 CASES = {what.name: what for what in cases("limits")}
 
 
-def only_ferroce():
-    """rdma_rxe charges nobody, and takes a minute for the regions."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe bounds nothing")
-
-
 class Group:
     def __init__(self, path):
         self.path = path
@@ -83,10 +77,9 @@ def memory_group(limit):
         yield group
 
 
-@scenario("limits.memory-cgroup", 90)
+@scenario("limits.memory-cgroup", 90, rxe="rdma_rxe bounds nothing")
 def memory_cgroup(report):
     """Rings are charged to the cgroup of who makes them: its limit ends it, and all comes back."""
-    only_ferroce()
     limit = 96 * MIB
     with loop(True) as end, memory_group(limit) as group, Talker(end, "limit-cgroup", group.enter) as talker:
         require(talker.line() == "0 queues", "the program did not begin")
@@ -122,10 +115,9 @@ def memory_cgroup(report):
             wait_until("the charge is given back", lambda: group.number("memory.current") < RING)
 
 
-@scenario("limits.memlock", 60)
+@scenario("limits.memlock", 60, rxe="rdma_rxe bounds nothing")
 def memlock(_report):
     """Rings of an ordinary user are under RLIMIT_MEMLOCK with what he pins, and free it when they go."""
-    only_ferroce()
     with loop(True) as end:
         CASES["limit-memlock"].run(end)
 
@@ -143,10 +135,9 @@ def reloaded(*options):
         command(["modprobe", module])
 
 
-@scenario("limits.device", 90)
+@scenario("limits.device", 90, rxe="rdma_rxe bounds nothing")
 def device(report):
     """All kinds of objects are counted: limits hold, what goes makes room, and what is refused or fails leaves no trace."""
-    only_ferroce()
     with reloaded(f"most_objects={MOST}"), loop(True) as end, leaks.none_kept():
         for line in CASES["limit-device"].run(end, MOST=str(MOST)).splitlines()[:-1]:
             report.note(line)
@@ -181,10 +172,9 @@ def packet_pages():
     return int(found)
 
 
-@scenario("limits.packet-memory", 90)
+@scenario("limits.packet-memory", 90, rxe="rdma_rxe bounds nothing")
 def packet_memory(report):
     """Pages that packets were made in are bounded, and the kernel has the full ones back, also while they are in use."""
-    only_ferroce()
     # For each CPU 64 that were full and the one that it fills, of 32 KiB each; that one stays.
     cpus, page = os.cpu_count(), max(1, 32768 // os.sysconf("SC_PAGE_SIZE"))
     with pair() as ends:
@@ -211,10 +201,9 @@ def packet_memory(report):
         report.note(f"{kept} pages, {left} under pressure")
 
 
-@scenario("footprint.queue-pairs", 120)
+@scenario("footprint.queue-pairs", 120, rxe="rdma_rxe bounds nothing")
 def footprint(report):
     """An idle queue pair of RC with the smallest rings takes few slabs, and gives them back."""
-    only_ferroce()
     count, sizes = shortened(512, 128), leaks.slab_sizes()
 
     def said(talker, line):

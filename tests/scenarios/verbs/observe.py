@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tests.guest import flavour
 from tests.guest.cases import Talker
 from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
-from tests.guest.scenario import PATIENCE, Skipped, command, require, say, scenario
+from tests.guest.scenario import PATIENCE, command, require, say, scenario
 from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
 from tests.scenarios.messages.pingpong import once
@@ -71,8 +71,6 @@ class Observed(Talker):
 @contextmanager
 def observed(end):
     """The program, to its end."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe tells no details, and counts no queue pairs")
     with Observed(end) as program:
         yield program
         program.tell("end")
@@ -86,7 +84,7 @@ def want(row, **values):
     require(not wrong, f"shown as {wrong}, and not as {({key: values[key] for key in wrong})}, in {row}")
 
 
-@scenario("observe.resources", 90)
+@scenario("observe.resources", 90, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def resources(report):
     """`rdma resource show -dd` tells of queue pairs, queues and regions what their program has just done with them."""
     with loop(True) as end, observed(end) as it:
@@ -120,7 +118,7 @@ def resources(report):
         require(not secrets & numbers, "an address of the process is shown")
 
 
-@scenario("observe.pinning", 60)
+@scenario("observe.pinning", 60, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def pinning(_report):
     """A region is shown while its process registers it again, and waits for the disk behind the new memory."""
     with loop(True) as end, slow_disk() as disk, observed(end) as it:
@@ -174,7 +172,7 @@ def received(values):
     return values["rcvd_pkts"] - values["duplicate_request"]
 
 
-@scenario("observe.counters-of-queue-pairs", 120)
+@scenario("observe.counters-of-queue-pairs", 120, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def counters_of_queue_pairs(_report):
     """`rdma statistic qp`: queue pairs are counted apart, one or several together, and the sums of the port stay right."""
     with loop(False) as end:
@@ -230,7 +228,7 @@ def counters_of_queue_pairs(_report):
             statistic("set", "link", link, "auto", "off")
 
 
-@scenario("observe.port-counters", 60)
+@scenario("observe.port-counters", 60, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def port_counters(report):
     """`counters/` of the port in sysfs, as every RDMA port has them, say the same as `hw_counters/`."""
     with loop(False) as end, observed(end) as it:
@@ -262,11 +260,9 @@ def port_counters(report):
         report.note(str(shown()))
 
 
-@scenario("observe.port-counters-local", 60)
+@scenario("observe.port-counters-local", 60, rxe="rdma_rxe has no local path")
 def port_counters_local(report):
     """What a device sends to itself without packets is in `counters/` as sent and as received."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no local path")
     with loop(True) as end, observed(end) as it:
         folder = f"{IB}/{end.dev}/ports/1/counters"
 

@@ -6,9 +6,9 @@ import re
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest import flavour, netlink, prompt
+from tests.guest import netlink, prompt
 from tests.guest.fabric import unplug
-from tests.guest.scenario import Failed, Skipped, command, require, say, scenario
+from tests.guest.scenario import Failed, command, require, say, scenario
 from tests.guest.shown import CLONE, compare, document
 
 FOLDER = "Documentation/walks"
@@ -57,11 +57,9 @@ def shell_words():
         yield words
 
 
-@scenario("walks.runs", 240)
+@scenario("walks.runs", 240, rxe="the walks are about ferroce")
 def walks(report):
     """The run of each walk: the ladder or the output that the document shows."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the walks are about ferroce")
     with shell_words() as words:
         for name in sorted(os.listdir(f"{CLONE}/{FOLDER}")):
             if name.endswith(".md") and name != "README.md":
