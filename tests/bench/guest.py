@@ -14,7 +14,7 @@ from contextlib import ExitStack, nullcontext
 
 from tests.bench import charts, plan
 from tests.guest.agent import Events
-from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active, wait_until
+from tests.guest.fabric import counters, join, linked, no_dad, read, two_ends, wait_until
 from tests.guest.flavour import FERROCE, RXE
 from tests.guest.programs import busy, on_cpu, run_both
 from tests.guest.rdma_cm import connections, talk
@@ -30,20 +30,13 @@ ATTEMPTS = 3
 def ends_of(driver, stack):
     """Two devices of one driver in two namespaces of their own with veth between them. Both drivers are there at once:
     each has the RoCE port in its own namespaces."""
-    flavour = FLAVOURS[driver]
-    p = flavour.prefix
-    ends = [End(f"{p}{n}", f"{p}n{n}", f"{p}v{n}", f"10.77.0.{n + 1}", f"fd77::{n + 1}", f"10.77.0.{n + 1}")
-            for n in (0, 1)]
+    both = [FLAVOURS[driver]] * 2
+    ends = two_ends(*([f"{flavour.prefix}{kind}{n}" for n, flavour in enumerate(both)] for kind in "nv"), both)
     no_dad()
     for end in ends:
         stack.callback(command, ["ip", "netns", "del", end.netns], ok=None)
     join(*ends)
-    for end in ends:
-        link_add(end.dev, end.netdev, end.netns, driver=flavour)
-        stack.callback(link_del, end.dev, end.netns, ok=None)
-    for end in ends:
-        wait_active(end.dev)
-    return ends
+    return stack.enter_context(linked(ends, both))
 
 
 def cpu_model():

@@ -17,6 +17,7 @@ import time
 import traceback
 
 from tests.guest import flavour
+from tests.guest.fabric import write
 from tests.guest.scenario import PATIENCE, Failed, Report, Skipped, load_all
 from tests.judges import kernel
 
@@ -162,8 +163,7 @@ def main():
     where = sys.argv[1]
     for name, value in SETTINGS.items():
         try:
-            with open(f"/proc/sys/{name}", "w", encoding="ascii") as f:
-                f.write(value)
+            write(f"/proc/sys/{name}", value)
         except OSError:
             pass
     events = Events(f"{where}/events.jsonl")

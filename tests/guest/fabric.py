@@ -46,19 +46,21 @@ def read(path):
         return None
 
 
+def write(path, text):
+    """Into a small file in /proc or /sys."""
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(text))
+
+
 @contextmanager
 def setting(path, value):
     """A value in a file of the kernel's, and at the end what was there before."""
-    def write(text):
-        with open(path, "w", encoding="ascii") as f:
-            f.write(text)
-
     before = read(path)
-    write(value)
+    write(path, value)
     try:
         yield
     finally:
-        write(before)
+        write(path, before)
 
 
 @contextmanager
@@ -177,6 +179,27 @@ def unplug(dev, netns=None):
         wait_until(f"{dev} goes", lambda: dev not in devices())
 
 
+def add_links(ends, drivers=(None, None)):
+    """A link on the netdev of each, until all are ACTIVE."""
+    for end, driver in zip(ends, drivers):
+        link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
+    for end in ends:
+        wait_active(end.dev)
+
+
+@contextmanager
+def linked(ends, drivers=(None, None)):
+    """The same, and at the end those links that are left go."""
+    try:
+        add_links(ends, drivers)
+        with counters_if_it_fails():
+            yield ends
+    finally:
+        for end in ends:
+            if end.dev in devices():
+                link_del(end.dev, netns=end.netns)
+
+
 def devices():
     try:
         return sorted(os.listdir(IB))
@@ -199,8 +222,7 @@ def no_dad():
     wires."""
     for name, value in (("core/devconf_inherit_init_net", 1), ("ipv6/conf/default/accept_dad", 0),
                         ("ipv6/conf/all/accept_dad", 0)):
-        with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as f:
-            f.write(str(value))
+        write(f"/proc/sys/net/{name}", value)
 
 
 def netdev_counter(end, column):
@@ -292,10 +314,16 @@ def set_local_path(dev, on):
         if flavour.current().is_ferroce:
             raise Failed(f"{path} is missing")
         return
-    with open(path, "w", encoding="ascii") as f:
-        f.write("1" if on else "0")
-    if read(path) != ("1" if on else "0"):
+    write(path, int(on))
+    if read(path) != str(int(on)):
         raise Failed(f"{path} does not keep what was written")
+
+
+def two_ends(spaces, netdevs, drivers=None):
+    """The ends that two netdevs are, with the devices that are to be theirs."""
+    drivers = drivers or (flavour.current(), flavour.current())
+    return [End(f"{driver.prefix}{n}", netns, netdev, f"10.77.0.{n + 1}", f"fd77::{n + 1}", f"10.77.0.{n + 1}")
+            for n, (netns, netdev, driver) in enumerate(zip(spaces, netdevs, drivers))]
 
 
 def join(one, two, mtu=WIRE_MTU):
@@ -333,9 +361,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
     """Two devices in two network namespaces with a veth pair between them; `drivers` are those of the two, if not the
     one under test. With `bridged` each has a veth pair of its own to a bridge, and outlives the other's netdev. A
     scenario may take away any part of it."""
-    drivers = drivers or (flavour.current(), flavour.current())
-    one = End(drivers[0].prefix + "0", "fa", "va", "10.77.0.1", "fd77::1", "10.77.0.1")
-    two = End(drivers[1].prefix + "1", "fb", "vb", "10.77.0.2", "fd77::2", "10.77.0.2")
+    one, two = two_ends(("fa", "fb"), ("va", "vb"), drivers)
     no_dad()
     try:
         if bridged:
@@ -349,7 +375,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
         else:
             join(one, two, mtu)
         acquaint(one, two, netlink.NUD_STALE)
-        for end, driver in zip((one, two), drivers):
+        for end, driver in zip((one, two), drivers or (None, None)):
             plug(end.dev, end.netdev, end.netns, driver)
         for end in (one, two):
             wait_active(end.dev)

@@ -10,13 +10,14 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.guest import flavour, netlink
-from tests.guest.fabric import (WIRE_MTU, End, acquaint, batch, counters_if_it_fails, join, no_dad, plug, setting,
+from tests.guest import netlink
+from tests.guest.fabric import (WIRE_MTU, acquaint, batch, counters_if_it_fails, join, no_dad, plug, setting, two_ends,
                                 unplug, wait_active)
 from tests.guest.netlink import in_netns
 from tests.guest.scenario import PATIENCE, Skipped, command
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 0x0001, 0x1000
+SPACES = ("fa", "fb")
 
 # Kinds of netdevs: the module, the families that they carry, and how one is made between two addresses.
 TUNNELS = {
@@ -73,7 +74,7 @@ class Wire:
 @contextmanager
 def tun_pair(mtu=WIRE_MTU):
     """Two devices on tun devices in two network namespaces, and the wire between them."""
-    one, two = ends_on("tun0")
+    one, two = two_ends(SPACES, ("tun0", "tun0"))
     no_dad()
     command(["modprobe", "tun"], ok=None)
     if not os.path.exists("/dev/net/tun"):
@@ -100,7 +101,7 @@ def tunnel_pair(kind, mtu=WIRE_MTU):
     with setting("/proc/sys/net/core/fb_tunnels_only_for_init_net", "2"):
         command(["modprobe", module], ok=None)
     # The programs talk beside the tunnel, which may not carry their family.
-    one, two = (replace(end, tcp="10.66.0.1") for end in ends_on("t0"))
+    one, two = (replace(end, tcp="10.66.0.1") for end in two_ends(SPACES, ("t0", "t0")))
     below = [replace(end, netdev="v" + end.netns[1], ip4=end.ip4.replace("77", "66"), ip6=end.ip6.replace("77", "66"))
              for end in (one, two)]
     no_dad()
@@ -115,12 +116,6 @@ def tunnel_pair(kind, mtu=WIRE_MTU):
             yield one, two
     finally:
         gone(one, two)
-
-
-def ends_on(netdev):
-    prefix = flavour.current().prefix
-    return (End(prefix + "0", "fa", netdev, "10.77.0.1", "fd77::1", "10.77.0.1"),
-            End(prefix + "1", "fb", netdev, "10.77.0.2", "fd77::2", "10.77.0.2"))
 
 
 @contextmanager

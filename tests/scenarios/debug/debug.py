@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 
 from tests.guest import flavour, netlink
 from tests.guest.cases import cases
-from tests.guest.fabric import acquaint, counters, loop, read, wait_until
+from tests.guest.fabric import acquaint, counters, loop, read, wait_until, write
 from tests.guest.peer import exchange
 from tests.guest.scenario import CHECKS, SEED, Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel, leaks
@@ -60,8 +60,7 @@ def kunit(report):
         expected = json.load(f)
     suites = {}
     for folder in sorted(glob.glob(f"{KUNIT}/{module}_*")):
-        with open(f"{folder}/run", "w", encoding="ascii") as f:
-            f.write("1")
+        write(f"{folder}/run", 1)
         suites[os.path.basename(folder)] = output = read(f"{folder}/results") or ""
         print(output)
     wrong = judge_kunit(expected, suites)
@@ -80,8 +79,7 @@ def prepare_faults(report):
     report.allow("vmalloc was refused memory", "kmemleak was refused memory", "a page fault was refused memory")
     for kind, switches in FAULTS.items():
         for name, value in (switches | {"verbose": "0"}).items():
-            with open(f"/sys/kernel/debug/{kind}/{name}", "w", encoding="ascii") as f:
-                f.write(value)
+            write(f"/sys/kernel/debug/{kind}/{name}", value)
 
 
 class Failing:
@@ -198,8 +196,7 @@ def failing(percent):
 
     def write_all(kind, **values):
         for name, value in values.items():
-            with open(f"/sys/kernel/debug/{kind}/{name}", "w", encoding="ascii") as f:
-                f.write(str(value))
+            write(f"/sys/kernel/debug/{kind}/{name}", value)
 
     kinds = ("failslab", "fail_page_alloc")
     try:

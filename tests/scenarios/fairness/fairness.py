@@ -6,7 +6,7 @@ import subprocess
 
 from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import counters, loop, read, wait_until
-from tests.guest.programs import busy, pinned
+from tests.guest.programs import busy, on_cpu, running
 from tests.guest.scenario import PATIENCE, Failed, require, scenario, shortened
 
 TICK = os.sysconf("SC_CLK_TCK")
@@ -38,8 +38,8 @@ LEAST_SHARE = 0.1
 @scenario("fairness.computing", 90, rxe="rdma_rxe has no local path")
 def computing(report):
     """Gigabytes are copied within a device: processes that compute on the same CPUs get their share of them."""
-    with loop(True) as end, pinned(0, [PROGRAM, end.dev, str(end.gid()), "copy"], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE) as copier:
+    with loop(True) as end, running(on_cpu(0, [PROGRAM, end.dev, end.gid(), "copy"]), out=subprocess.PIPE, err=None,
+                                    stdin=subprocess.PIPE, text=True) as copier:
         require((copier.stdout.readline() or "").strip() == "running", "nothing is copied")
         with busy() as spinners:
             workers, before, own = kernel_workers(), counters(end.dev)["local_bytes"], cpu_time(copier.pid)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tests.guest import roce
 from tests.guest.fabric import counters, mac, wait_until
 from tests.guest.netlink import in_netns
-from tests.guest.programs import listens, program, spawn, tail
+from tests.guest.programs import listens, program, running, tail
 from tests.guest.scenario import PATIENCE, SEED, Failed, last_line, require, say
 
 PACKETS = program("hostile_packets")
@@ -134,17 +134,14 @@ def victim(ends, family, attacker, other, out):
     """The victim at the first end, and its control; it must end well. `attacker` and `other` are the peers of its queue
     pairs."""
     gids = [ip if ":" in ip else f"::ffff:{ip}" for ip in (attacker, other)]
-    proc = spawn(["python3", VICTIM, ends[0].dev, str(ends[0].gid(family)), *gids, str(PORT)], ends[0].netns, out)
     try:
-        wait_until("the victim listens", lambda: listens(proc.pid, PORT))
-        control = Control(ends[1].netns, ends[0].tcp)
-        yield control
-        control.lines.close()
-        require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
+        with running(["python3", VICTIM, ends[0].dev, ends[0].gid(family), *gids, PORT], ends[0].netns, out) as proc:
+            wait_until("the victim listens", lambda: listens(proc.pid, PORT))
+            control = Control(ends[1].netns, ends[0].tcp)
+            yield control
+            control.lines.close()
+            require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
     finally:
-        if proc.poll() is None:
-            proc.kill()
-            proc.wait()
         say("the victim: " + last_line(tail(out)))
 
 

@@ -16,7 +16,7 @@ from tests.guest.fabric import (
     acquaint, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until, wait_up)
 from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
-from tests.guest.programs import listens, spawn
+from tests.guest.programs import both_running
 from tests.guest.scenario import SHORT, add, command, require, scenario, seeded
 from tests.scenarios.hostile.generator import PORT, Judge, run_family, victim, wire
 from tests.scenarios.hostile.noise import Mads, flood
@@ -138,23 +138,15 @@ def noise(report):
 @scenario("hostile.datagrams", 90, rxe="rdma_rxe has other counters")
 def datagrams(report):
     """Noise to a queue pair of datagrams in use: all of it is dropped."""
-    def side(end, *more):
-        return ["ibv_ud_pingpong", "-d", end.dev, "-g", str(end.gid(6)), "-p", str(PORT), "-n", "100000000", *more]
+    def side(end):
+        return ["ibv_ud_pingpong", "-d", end.dev, "-g", end.gid(6), "-p", PORT, "-n", "100000000"]
 
-    with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out:
-        procs = [spawn(side(ends[0]), ends[0].netns, out)]
-        try:
-            wait_until("the server listens", lambda: listens(procs[0].pid, PORT))
-            procs.append(spawn(side(ends[1], ends[0].tcp), ends[1].netns, out))
-            received = counters(ends[0].dev)["rcvd_pkts"]
-            wait_until("they talk", lambda: counters(ends[0].dev)["rcvd_pkts"] > received + 100, 20)
-            shown = command(["rdma", "resource", "show", "qp", "link", f"{ends[0].dev}/1"]).stdout
-            grown = make_noise(report, ends, 6, re.findall(r"lqpn (\d+) .*?type UD state RTS", shown),
-                               lambda: all(proc.poll() is None for proc in procs), datagrams=True)
-        finally:
-            for proc in procs:
-                proc.kill()
-                proc.wait()
+    with attacked_pair() as ends, both_running(side(ends[0]), [*side(ends[1]), ends[0].tcp], ends, PORT) as procs:
+        received = counters(ends[0].dev)["rcvd_pkts"]
+        wait_until("they talk", lambda: counters(ends[0].dev)["rcvd_pkts"] > received + 100, 20)
+        shown = command(["rdma", "resource", "show", "qp", "link", f"{ends[0].dev}/1"]).stdout
+        grown = make_noise(report, ends, 6, re.findall(r"lqpn (\d+) .*?type UD state RTS", shown),
+                           lambda: all(proc.poll() is None for proc in procs), datagrams=True)
         for reason in ("drop_qkey", "drop_icrc", "drop_malformed", "drop_opcode"):
             require(grown.get(reason), f"nothing was counted as {reason}")
 

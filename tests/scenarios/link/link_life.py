@@ -10,7 +10,7 @@ from tests.guest import flavour
 from tests.guest.cases import cases
 from tests.guest.fabric import (IB, batch, counters, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, no_dad,
                                 pair, port_state, read, wait_active, wait_until, wire)
-from tests.guest.programs import listens
+from tests.guest.programs import both_running
 from tests.guest.scenario import PATIENCE, Skipped, command, last_line, require, scenario
 from tests.guest.tunnels import open_tun
 from tests.judges import kernel
@@ -18,6 +18,7 @@ from tests.judges import kernel
 MODULE = flavour.current().module
 DEV = flavour.current().prefix + "0"
 OTHER = flavour.current().prefix + "1"
+PORT = 18600
 
 
 def loaded(module=MODULE):
@@ -166,13 +167,6 @@ def name_taken(report):
             require(end.dev in devices(), "the first link is gone")
         finally:
             batch(["link del d0"])
-
-
-@scenario("link.second-on-netdev", 60)
-def second(report):
-    """A second link on one netdev is refused with EEXIST and a sentence."""
-    with loop() as end:
-        report.note(refused(OTHER, end.netdev, "File exists", (end.netdev,)))
 
 
 @scenario("link.vlan", 60)
@@ -408,15 +402,6 @@ def mtu(report):
             report.note(f"netdev MTU {wire_mtu}: active MTU {want}")
 
 
-@scenario("link.netdev-removed", 60)
-def netdev_removed(_report):
-    """Removing the netdev takes the link with it."""
-    with loop() as end:
-        batch([f"link del {end.netdev}"])
-        wait_until("the device goes", lambda: end.dev not in devices())
-        wait_until("UDP sockets are closed", lambda: not kernel.udp_sockets())
-
-
 @scenario("link.netdev-used", 90)
 def netdev_used(_report):
     """Removing the netdev flushes the queue pairs of a process before the device goes."""
@@ -460,12 +445,8 @@ def takes_from_pollers(act):
     """Does `act`, which takes the device of an end away, while programs poll: what they have posted is flushed, which is
     all that they hear of it, and so they end by themselves."""
     with loop() as end:
-        gid = str(end.gid())
-        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", gid, "-n", "1000000000", "-p", "18600"]
-        with open("/dev/null", "r+b") as null:
-            procs = [subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)]
-            wait_until("the server listens", lambda: listens(procs[0].pid, 18600))
-            procs.append(subprocess.Popen(argv + [end.tcp], stdin=null, stdout=null, stderr=null))
+        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", end.gid(), "-n", "1000000000", "-p", PORT]
+        with both_running(argv, [*argv, end.tcp], (end, end), PORT) as procs:
             for _ in range(2):
                 before = counters(end.dev)["local_segments"]
                 wait_until("messages move", lambda b=before: counters(end.dev)["local_segments"] > b)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from tests.guest import flavour, netlink, roce
-from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, mac, pair, tx_packets, wait_active, wait_until
+from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, linked, mac, pair, tx_packets, wait_until
 from tests.guest.peer import Conversation, exchange
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.losses.fault import controlled
@@ -68,18 +68,12 @@ def geneve(report):
     # The programs' own TCP keeps out of the tunnel: the kernel's geneve warns of truesize when TCP merges such packets.
     with controlled(mtu=WIRE_MTU + 400) as ends:
         tunnels = [tunnel(number, end, other) for number, (end, other) in enumerate((ends, ends[::-1]), 1)]
-        try:
-            for end in tunnels:
-                link_add(end.dev, end.netdev, netns=end.netns)
-                wait_active(end.dev)
+        with linked(tunnels):
             for family in (4, 6):
                 below = tx_packets(ends[1])
                 packets = whole_batches(report, tunnels, family)
                 below = tx_packets(ends[1]) - below
                 require(below >= packets, f"{packets} packets left the netdev below in {below} pieces")
-        finally:
-            for end in tunnels:
-                link_del(end.dev, netns=end.netns, ok=None)
 
 
 BPF, BPF_PROG_LOAD, BPF_PROG_TYPE_XDP, XDP_PASS = 321, 5, 6, 2

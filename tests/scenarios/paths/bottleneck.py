@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from tests.guest import roce
 from tests.guest.fabric import IB, acquaint, counters, setting, tx_packets, unsteered, wait_until
 from tests.guest.peer import exchange
-from tests.guest.programs import listens, on_cpu, spawn, tail
+from tests.guest.programs import both_running, on_cpu, tail
 from tests.guest.relay import Relay, receive
 from tests.guest.scenario import Failed, require, scenario, shortened
 from tests.scenarios.losses.fault import controlled, disturb
@@ -94,21 +94,11 @@ def taking_part(ends):
 @contextmanager
 def stream(ends, port):
     """A sender of WRITEs without end, from the second end to the first."""
-    with tempfile.TemporaryFile("w+") as out:
-        procs = []
-        try:
-            for end in ends:
-                argv = ["ib_write_bw", "-d", end.dev, "-x", end.gid(), "-F", "-p", port, "-m", MTU, "-s", MESSAGE, "-u", 18,
-                        "--run_infinitely"]
-                # On one CPU they have the same part of it.
-                procs.append(spawn(argv if not procs else on_cpu(0, [*argv, ends[0].tcp]), end.netns, out))
-                if len(procs) == 1:
-                    wait_until("the server listens", lambda: listens(procs[0].pid, port))
-            yield lambda: require(all(proc.poll() is None for proc in procs), f"a program has ended: {tail(out)}")
-        finally:
-            for proc in procs:
-                proc.kill()
-                proc.wait()
+    server, client = (["ib_write_bw", "-d", end.dev, "-x", end.gid(), "-F", "-p", port, "-m", MTU, "-s", MESSAGE, "-u", 18,
+                       "--run_infinitely"] for end in ends)
+    # On one CPU the senders have the same part of it.
+    with tempfile.TemporaryFile("w+") as out, both_running(server, on_cpu(0, [*client, ends[0].tcp]), ends, port, out) as procs:
+        yield lambda: require(all(proc.poll() is None for proc in procs), f"a program has ended: {tail(out)}")
 
 
 def share(ends, marks):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
+    WIRE_MTU, End, acquaint, batch, counters, link_del, linked, pair, show_packets, tagged, tx_packets,
     set_local_path, unsteered, wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
@@ -104,19 +104,6 @@ def bridge(_report):
         given, packets = talk_and_count(ends)
         require(given <= tx_packets(port) - before + STRAY and given < packets / 2,
                 f"{packets} packets, {given} pieces for the bridge, which forwarded {tx_packets(port) - before}")
-
-
-@contextmanager
-def linked(ends):
-    """Devices on further netdevs of the two namespaces."""
-    try:
-        for end in ends:
-            link_add(end.dev, end.netdev, netns=end.netns)
-            wait_active(end.dev)
-        yield
-    finally:
-        for end in ends:
-            link_del(end.dev, netns=end.netns, ok=None)
 
 
 @contextmanager

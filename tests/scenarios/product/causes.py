@@ -8,9 +8,9 @@ import sys
 from collections import Counter
 
 from tests.guest.cases import cases, run_program
-from tests.guest.fabric import loop
+from tests.guest.fabric import loop, write
 from tests.guest.scenario import require, say, scenario
-from tests.scenarios.product.events import BUFFER, recording, write
+from tests.scenarios.product.events import BUFFER, recording
 from tests.scenarios.verbs.errors import judge
 
 # The families of protection write 11 MB.
@@ -112,7 +112,7 @@ def causes(report):
     for local in (True, False):
         for family in cases("errors"):
             with loop(local) as end, recording():
-                write(f"{BUFFER}/buffer_size_kb", str(KIB_PER_CPU))
+                write(f"{BUFFER}/buffer_size_kb", KIB_PER_CPU)
                 judge(report, run_program(f"table-{family.name}", end, seconds=family.seconds, FERROCE_TRACE_MARKER=f"{BUFFER}/trace_marker"))
                 with open(f"{BUFFER}/trace", encoding="utf-8") as f:
                     text = f.read()

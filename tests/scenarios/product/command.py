@@ -7,26 +7,17 @@ import os
 import re
 import subprocess
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
-from tests.guest.fabric import batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until, wire
-from tests.guest.programs import listens
+from tests.guest.fabric import (batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until,
+                                wire, write)
+from tests.guest.programs import both_running, running
 from tests.guest.scenario import command, require, scenario
 from tests.scenarios.messages.pingpong import PORT
 
 
 def ferroce(*words, ok=(0,), before=()):
     return command([*before, "ferroce", *words], ok=ok).stdout
-
-
-@contextmanager
-def spawned(argv):
-    """A program that runs until the end."""
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as proc:
-        try:
-            yield proc
-        finally:
-            proc.kill()
 
 
 @scenario("product.command", 120, rxe="it is about ferroce")
@@ -97,14 +88,11 @@ def peers(report):
 
         # A message with data, to who waits for one.
         argv = [*outside, "ferroce", "try", "--listen"]
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as waiting:
-            try:
-                require("ferroce try 10.77.0.2" in waiting.stdout.readline(), "the listener does not say what to type")
-                wait_until("the message arrives", lambda: "3 of 60000 B there and back" in ferroce(
-                    "try", there.ip4, before=inside))
-                text = waiting.communicate()[0]
-            finally:
-                waiting.kill()
+        with running(argv, out=subprocess.PIPE, err=None, text=True) as waiting:
+            require("ferroce try 10.77.0.2" in waiting.stdout.readline(), "the listener does not say what to type")
+            wait_until("the message arrives", lambda: "3 of 60000 B there and back" in ferroce(
+                "try", there.ip4, before=inside))
+            text = waiting.communicate()[0]
         require(waiting.returncode == 0 and "data checked" in text, f"the listener says: {text}")
         report.note(text.strip().replace("\n", " | "))
 
@@ -154,14 +142,11 @@ def attempts(report):
         require(devices() == [end.dev], f"{devices()} after ferroce try")
 
         # What sends until it is ended, grows in any second.
-        port = str(PORT + 7)
-        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid()), "-p", port, "-n", "100000000"]
-        with spawned(argv) as server:
-            wait_until("the server listens", lambda: listens(server.pid, PORT + 7))
-            with spawned([*argv, "127.0.0.1"]):
-                since = counters(end.dev)["local_segments"]
-                wait_until("it sends", lambda: counters(end.dev)["local_segments"] > since)
-                shown = json.loads(ferroce("show", "-w", "2", "--json"))[0]
+        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", end.gid(), "-p", PORT + 7, "-n", "100000000"]
+        with both_running(argv, [*argv, "127.0.0.1"], (end, end), PORT + 7):
+            since = counters(end.dev)["local_segments"]
+            wait_until("it sends", lambda: counters(end.dev)["local_segments"] > since)
+            shown = json.loads(ferroce("show", "-w", "2", "--json"))[0]
         grown, all_of_them = (shown[what].get("local_segments", 0) for what in ("grown", "counters"))
         require(0 < grown < all_of_them, f"what grew: {shown}")
         report.note(f"{grown} of {all_of_them} pieces while it watched")
@@ -241,13 +226,11 @@ def refusals(report):
         with open("/dev/kmsg", encoding="utf-8", errors="replace") as kernel:
             os.set_blocking(kernel.fileno(), False)
             os.lseek(kernel.fileno(), 0, os.SEEK_END)
-            with open(control, "w", encoding="ascii") as f:
-                f.write("module ferroce +p")
+            write(control, "module ferroce +p")
             try:
                 command(argv, env=words)
             finally:
-                with open(control, "w", encoding="ascii") as f:
-                    f.write("module ferroce -p")
+                write(control, "module ferroce -p")
             lines = []
             with suppress(BlockingIOError):
                 while line := os.read(kernel.fileno(), 8192):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path, wait_until
+from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path, wait_until, write
 from tests.guest.netlink import in_netns
 from tests.guest.peer import exchange
 from tests.guest.programs import program
@@ -55,11 +55,6 @@ class Event:
         return int(self.field[name], 0)
 
 
-def write(path, text):
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
-
-
 def promised():
     """The fields of each event in the order of its text, by the kernel's own description of its format."""
     found = {}
@@ -80,7 +75,7 @@ def recording():
         command(["mount", "-t", "tracefs", "nodev", TRACEFS])
     os.mkdir(BUFFER)
     try:
-        write(f"{BUFFER}/buffer_size_kb", str(KIB_PER_CPU))
+        write(f"{BUFFER}/buffer_size_kb", KIB_PER_CPU)
         write(f"{BUFFER}/trace_clock", "mono")
         write(f"{BUFFER}/events/ferroce/enable", "1")
         yield taken

@@ -8,10 +8,10 @@ import subprocess
 from contextlib import contextmanager
 
 from tests.guest.fabric import batch, counters, devices, pair, read, wait_until
-from tests.guest.programs import listens
+from tests.guest.programs import both_running, listens, running
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.messages.pingpong import PORT
-from tests.scenarios.product.command import ferroce, spawned
+from tests.scenarios.product.command import ferroce
 from tests.scenarios.product.doctor import finds, healthy
 
 FIRST, NEWER = "/srv/packages", "/srv/newer"
@@ -130,8 +130,7 @@ def pieces(ends):
 
 def pingpong(end):
     """A program that has the device open until it is ended."""
-    return ["ip", "netns", "exec", end.netns, "ibv_rc_pingpong", "-e", "-c", "-d", end.dev, "-g", str(end.gid()),
-            "-n", "100000000", "-p", str(PORT)]
+    return ["ibv_rc_pingpong", "-e", "-c", "-d", end.dev, "-g", end.gid(), "-n", "100000000", "-p", PORT]
 
 
 @contextmanager
@@ -140,12 +139,9 @@ def talk(ends):
     to others. They talk until they are ended."""
     for end in ends:
         command(["tc", "qdisc", "add", "dev", end.netdev, "root", "netem", "delay", "5ms"], netns=end.netns)
-    argv = [pingpong(end) for end in ends]
-    with spawned(argv[0]) as server:
-        wait_until("the server listens", lambda: listens(server.pid, PORT))
-        with spawned([*argv[1], ends[0].tcp]) as client:
-            wait_until("both send", lambda: min(pieces(ends)) > 10)
-            yield server, client
+    with both_running(pingpong(ends[0]), [*pingpong(ends[1]), ends[0].tcp], ends, PORT) as programs:
+        wait_until("both send", lambda: min(pieces(ends)) > 10)
+        yield programs
 
 
 def still_talk(ends, programs):
@@ -172,7 +168,7 @@ def upgraded(report):
             require(said.rstrip().endswith("it works") and sent >= MESSAGES, f"{sent} pieces sent; ferroce try: {said}")
         fix = finds(report, "module", "was replaced while in use", "^modprobe -r ferroce && modprobe ferroce")
         # Programs that have the device open keep nobody from it.
-        with spawned(pingpong(ends[0])) as server:
+        with running(pingpong(ends[0]), ends[0].netns) as server:
             wait_until("the server listens", lambda: listens(server.pid, PORT))
             command(["sh", "-ec", fix.split(" (")[0]])
         require(devices() == [], f"{devices()} after the module was loaded again")

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 
-from tests.guest.fabric import acquaint, batch, counters, loop, pair, plug, read, unplug, wait_until
+from tests.guest.fabric import IB, acquaint, batch, counters, loop, pair, plug, read, unplug, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
@@ -44,10 +44,15 @@ class RandomLosses:
         return True
 
 
-def ladder(*paths):
-    command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
+def held():
+    """What the command has left in OUT."""
     with open(OUT, encoding="utf-8") as f:
         return json.load(f)
+
+
+def ladder(*paths):
+    command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
+    return held()
 
 
 def repeated(drawn):
@@ -138,8 +143,7 @@ def recorded(ends, *options):
     before = sum(counters(dev)["sent_pkts"] for dev in devices)
     own = [option for option in options if option.startswith("--")]
     command(["ferroce", "trace", *own, "-o", OUT, "--", "sh", "-ec", ping_pong(ends, *(one for one in options if one not in own))])
-    with open(OUT, encoding="utf-8") as f:
-        drawn = json.load(f)
+    drawn = held()
     return drawn, sum(counters(dev)["sent_pkts"] for dev in devices) - before
 
 
@@ -166,9 +170,7 @@ def in_one_command(report):
         whole(report, drawn, 10)
         drawn, sent = recorded((end, end), "--wire")
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the device has sent {sent}")
-        path = f"/sys/class/infiniband/{end.dev}/local_path"
-        with open(path, encoding="ascii") as f:
-            require(f.read().strip() == "1", "the local path is off")
+        require(read(f"{IB}/{end.dev}/local_path") == "1", "the local path is off")
     said = command(["ferroce", "trace", "--", "false"], ok=(1,)).stdout
     require("status 1, and no packet" in said, said)
     said = command(["ferroce", "trace", "--", "sh", "-c", "kill -TERM $$"], ok=(1,)).stdout
@@ -183,14 +185,14 @@ def ended_in_the_middle():
         for name in ("old", "@here"):
             with open(f"{folder}/{name}.pcap", "wb"):
                 pass
-        path = f"/sys/class/infiniband/{end.dev}/local_path"
+        path = f"{IB}/{end.dev}/local_path"
         run = subprocess.Popen(["ferroce", "trace", "--wire", "--keep", folder, "--", "sleep", "60"])
         buffer = f"{INSTANCES}/ferroce-{run.pid}"
-        wait_until("it records", lambda: open(path, encoding="ascii").read().strip() == "0" and os.path.exists(buffer))
+        wait_until("it records", lambda: read(path) == "0" and os.path.exists(buffer))
         run.terminate()
         status = run.wait(timeout=60 * PATIENCE)
         require(status == 128 + signal.SIGTERM, f"it ends with {status}")
-        require(open(path, encoding="ascii").read().strip() == "1", "the local path stays off")
+        require(read(path) == "1", "the local path stays off")
         require(not os.path.exists(buffer), "the buffer of tracefs stays")
         require("old.pcap" not in os.listdir(folder), "a capture of an earlier run stays")
 
@@ -247,8 +249,7 @@ def missed_event(end):
     """What is said of a queue that was armed too late, and of nothing else that the example does; all that it did."""
     said = reasons_of(program("example_events"), end.dev, str(end.gid()))
     require(len(said) == 1 and "before its CQ was armed, and polled " in said[0], f"of a queue that was armed too late: {said}")
-    with open(OUT, encoding="utf-8") as f:
-        return json.load(f)
+    return held()
 
 
 @contextmanager
@@ -286,8 +287,7 @@ def calls(report):
     uprobes = "/sys/kernel/tracing/uprobe_events"
     with loop() as end:
         command(["ferroce", "trace", "-o", OUT, "--", program("example_rnr"), end.dev, str(end.gid())])
-        with open(OUT, encoding="utf-8") as f:
-            drawn = json.load(f)
+        drawn = held()
         if os.path.exists(uprobes):
             # By the other interfaces, ibv_wr_* and ibv_start_poll; and by events.
             extended, _ = recorded((end, end), "-N", "-t")
@@ -297,8 +297,7 @@ def calls(report):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
         report.note("no uprobes here, and that is said")
         return
-    with open(uprobes, encoding="ascii") as f:
-        require(not f.read(), "probes are left behind")
+    require(read(uprobes) == "", "probes are left behind")
     chain = [word.replace("fe0", end.dev) for word in CHAIN]
     done = [row for talk in drawn["conversations"] for row in talk["rows"] if row["kind"] != "packet"]
     begins = [number for number, row in enumerate(done) if row["label"] == chain[0]]
@@ -332,8 +331,7 @@ def outputs(report):
     """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
     with pair() as ends, tempfile.TemporaryDirectory() as folder:
         command(["ferroce", "trace", "--keep", folder, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
-        with open(OUT, encoding="utf-8") as f:
-            drawn = json.load(f)
+        drawn = held()
         files = [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if os.path.getsize(f"{folder}/{name}") > 24]
         made = {}
         for form in ("text", "html", "mermaid", "perfetto", "pcapng"):
@@ -376,25 +374,3 @@ def pcaps(report):
         require(about in command(["capinfos", path]).stdout, f"{name} does not say what it is about")
         require(os.path.getsize(path) < 128 << 10, f"{name} is large")
         report.note(f"{name}: {len(found)} packets are {wanted}")
-
-
-# What `ferroce trace` must say of a status that tests/examples/statuses.c provokes.
-REASONS = {
-    "LOC_LEN_ERR": "longer than this receive", "REM_INV_REQ_ERR": "longer than the receive that it took",
-    "LOC_QP_OP_ERR": "max_rd_atomic 0", "LOC_PROT_ERR": "lkey does not cover", "MW_BIND_ERR": "IBV_ACCESS_MW_BIND",
-    "REM_ACCESS_ERR": "that of no region or window", "REM_OP_ERR": "names memory that is not accessible there",
-    "RETRY_EXC_ERR": "is in RESET since", "RNR_RETRY_EXC_ERR": "had no receive",
-}
-
-
-@scenario("trace.why", 90, rxe="the events are ferroce's")
-def reasons(report):
-    """`ferroce trace` says why each request of tests/examples/statuses.c failed, by what was really wrong."""
-    with loop() as end:
-        said = command(["ferroce", "trace", "--wire", "-o", OUT, "--", program("example_statuses"), end.dev, str(end.gid())]).stdout
-    found = {line.split(": ", 1)[0].rsplit(" ", 1)[-1]: line for line in said.splitlines() if line.startswith("- wr ")}
-    for status, words in REASONS.items():
-        require(status in found, f"nothing is said of {status}")
-        require(words in found[status], f"of {status}: {found[status]}")
-        report.note(found[status])
-    require("wr" in said and " flushed: " in said, "nothing is said of the flushed request")

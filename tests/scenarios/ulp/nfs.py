@@ -14,9 +14,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 
-from tests.guest import flavour
-from tests.guest.fabric import (
-    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
+from tests.guest.fabric import add_links, batch, counters, devices, link_del, linked, read, two_ends, wait_until, wire, write
 from tests.guest.programs import listens, listens_at
 from tests.guest.scenario import add, command, require, say, scenario
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
@@ -34,32 +32,18 @@ GOING = (errno.EINVAL, errno.ENODEV)
 VERSIONS = {"3": "vers=3,nolock,mountproto=tcp,mountport=20048", "4.2": "vers=4.2"}
 
 
-def add_links(ends, drivers=(None, None)):
-    for end, driver in zip(ends, drivers):
-        link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
-    for end in ends:
-        wait_active(end.dev)
-
-
 @contextmanager
-def two_ends(drivers):
+def client_and_server(drivers):
     """A device in a namespace for the client, and one in the first for the server."""
-    drivers = drivers or (flavour.current(), flavour.current())
-    ends = (End(drivers[0].prefix + "1", "fa", "v1", "10.77.0.2", "fd77::2", "10.77.0.2"),
-            End(drivers[1].prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"))
-    client = ends[0]
+    server, client = two_ends((None, "fa"), ("v0", "v1"), drivers and drivers[::-1])
     with wire():
         try:
             batch([f"netns add {client.netns}", f"link set {client.netdev} netns {client.netns}"])
             batch(["link set lo up", f"link set {client.netdev} up", f"addr add {client.ip4}/24 dev {client.netdev}"],
                   netns=client.netns)
-            add_links(ends, drivers)
-            with counters_if_it_fails():
+            with linked((client, server), drivers or (None, None)) as ends:
                 yield ends
         finally:
-            for end in ends:
-                if end.dev in devices():
-                    link_del(end.dev, netns=end.netns)
             if os.path.exists(f"/run/netns/{client.netns}"):
                 batch([f"netns del {client.netns}"])
 
@@ -136,7 +120,7 @@ def served(drivers=None):
     """A server at the second end of a pair."""
     own_mounts()
     with modules("nfsd", "rpcrdma", "nfsv3", "nfsv4"):
-        with two_ends(drivers) as ends, Server() as server:
+        with client_and_server(drivers) as ends, Server() as server:
             yield ends, server
         no_namespace_is_left()
 
@@ -144,8 +128,7 @@ def served(drivers=None):
 def forget():
     """Drops what the client has cached."""
     os.sync()
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
-        f.write("3")
+    write("/proc/sys/vm/drop_caches", 3)
 
 
 def files(top):
@@ -209,8 +192,7 @@ def lost(report):
         load.moves("when the server is back")
         for end, whose in zip(ends, ("client's", "server's")):
             link_del(end.dev, netns=end.netns)
-            link_add(end.dev, end.netdev, netns=end.netns)
-            wait_active(end.dev)
+            add_links([end])
             load.moves(f"when the {whose} link is back")
         refused = command(["umount", MOUNT], ok=None)
         require(refused.returncode, "a mount in use went")

@@ -12,9 +12,8 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest import flavour
-from tests.guest.fabric import (
-    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
+from tests.guest import fabric, flavour
+from tests.guest.fabric import batch, counters, linked, read, two_ends, wait_until, wire
 from tests.guest.scenario import PATIENCE, Failed, command, require, say
 
 FIO = ["fio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
@@ -38,8 +37,7 @@ def modules(*names):
 
 def write(path, text):
     say(f"+ {text} > {path}")
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
+    fabric.write(path, text)
 
 
 # Packets between two addresses of one namespace go by the netdevs only if the table `local` is asked last.
@@ -55,9 +53,7 @@ def route(ends):
 def two_links():
     """Two devices on the two netdevs of a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER
     know."""
-    prefix = flavour.current().prefix
-    ends = (End(prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"),
-            End(prefix + "1", None, "v1", "10.77.0.2", "fd77::2", "10.77.0.2"))
+    ends = two_ends((None, None), ("v0", "v1"))
     with wire():
         batch([f"addr add {ends[1].ip4}/24 dev v1"])
         for end in ends:
@@ -66,17 +62,10 @@ def two_links():
         batch([f"rule add {rule}" for rule in RULES] + ["rule del pref 0"])
         try:
             route(ends)
-            for end in ends:
-                link_add(end.dev, end.netdev)
-            for end in ends:
-                wait_active(end.dev)
-            with counters_if_it_fails():
+            with linked(ends):
                 yield ends
         finally:
             batch(["rule add pref 0 lookup local"] + [f"rule del {rule}" for rule in RULES])
-            for end in ends:
-                if end.dev in devices():
-                    link_del(end.dev)
 
 
 def module_goes(_ends):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import batch, link_del, pair, tagged, wait_until
 from tests.guest.netlink import in_netns
-from tests.guest.programs import spawn, tail
+from tests.guest.programs import running, tail
 from tests.guest.scenario import add, command, require, scenario
 from tests.scenarios.interop.interop import ORDERS, two_drivers
 from tests.scenarios.verbs.verbs import about, case
@@ -111,14 +111,9 @@ def held(end):
         require(shown[0] == shown[1], f"only one of the groups is there: {shown}")
         return shown[0]
 
-    with tempfile.TemporaryFile("w+") as out:
-        proc = spawn([PROGRAM, end.dev, str(end.gid()), "held"], end.netns, out)
-        try:
-            wait_until("the process is in the groups", lambda: "held" in tail(out), 20)
-            yield member
-        finally:
-            proc.kill()
-            proc.wait()
+    with tempfile.TemporaryFile("w+") as out, running([PROGRAM, end.dev, end.gid(), "held"], end.netns, out):
+        wait_until("the process is in the groups", lambda: "held" in tail(out), 20)
+        yield member
 
 
 @scenario("groups.snooping", 240)

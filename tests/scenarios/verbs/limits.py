@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.cases import Talker, cases
-from tests.guest.fabric import loop, pair, read, wait_until
+from tests.guest.fabric import loop, pair, read, wait_until, write
 from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, command, require, scenario, shortened
 from tests.judges import leaks
 from tests.scenarios.messages.pingpong import talk
@@ -36,8 +36,7 @@ class Group:
         return int(found[1])
 
     def write(self, name, value):
-        with open(f"{self.path}/{name}", "w", encoding="ascii") as f:
-            f.write(str(value))
+        write(f"{self.path}/{name}", value)
 
     def enter(self):
         self.write("cgroup.procs", os.getpid())
@@ -161,8 +160,7 @@ def rdma_cgroup(report):
 def shrink():
     """Memory is short: what can give some back does, and the log says nothing of it."""
     for value in "42":
-        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
-            f.write(value)
+        write("/proc/sys/vm/drop_caches", value)
 
 
 def packet_pages():

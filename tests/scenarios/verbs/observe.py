@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.cases import Talker
-from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
+from tests.guest.fabric import IB, counters, loop, pair, read, wait_until, write
 from tests.guest.scenario import PATIENCE, command, require, say, scenario
 from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
@@ -323,8 +323,7 @@ def identity(report):
             host = os.uname().nodename
             require(before == ("ferroce" if host == "(none)" else f"ferroce {host}"), f"the host is {host}, the node {before}")
         for words in ("rack 7, left", "x" * 64, before):
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(words + ("\n" if len(words) < 64 else ""))
+            write(path, words + ("\n" if len(words) < 64 else ""))
             with open(path, encoding="utf-8") as f:
                 require(f.read() == words + "\n", "it does not keep what was written")
         version = read(f"{IB}/{end.dev}/fw_ver")
