@@ -2,9 +2,9 @@
 """`make demo`: a person sees stock programs talk through the device, every cell of the matrix, and the packets."""
 
 from tests.guest import flavour
-from tests.judges.message import MTU, SIZE
 from tests.lab import boot, build, say, suite
 from tests.scenarios.messages.pingpong import ITERS, MTUS, PATHS
+from tests.scenarios.packets.packets import MTU, SIZE
 
 LIMIT = 15 * 60
 WORDS = {

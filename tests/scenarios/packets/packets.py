@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from tests.guest.fabric import pair, read, show_packets, wait_until
 from tests.guest.programs import spawn
 from tests.guest.scenario import PATIENCE, add, require, say
-from tests.judges.message import MTU, SIZE
 from tests.scenarios.messages.pingpong import once
+
+# The message that is captured, in bytes, and the path MTU.
+SIZE, MTU = 2500, 1024
 
 
 def told(proc, err):
