@@ -67,7 +67,7 @@ def child(scenario, log, pipe):
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     pipe = os.fdopen(pipe, "w", buffering=1)
-    report = Report(lambda values: print(json.dumps({"cell": values}), file=pipe))
+    report = Report()
     status, detail = "passed", ""
     try:
         if scenario.rxe and not flavour.current().is_ferroce:
@@ -99,8 +99,8 @@ def kill_session(pid):
                 pass
 
 
-def supervise(scenario, log, on_cell):
-    """Runs one scenario in a process of its own within its time limit; passes on each row of figures as it comes."""
+def supervise(scenario, log):
+    """Runs one scenario in a process of its own within its time limit."""
     r, w = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -108,26 +108,19 @@ def supervise(scenario, log, on_cell):
         child(scenario, log, w)
     os.close(w)
     end = time.monotonic() + scenario.limit
-    text = b""
-    done = False
-    result = None
+    text, done = b"", False
     while not done and time.monotonic() < end:
         if select.select([r], [], [], min(1.0, max(0.0, end - time.monotonic())))[0]:
             chunk = os.read(r, 65536)
             text += chunk
             done = not chunk
-            while b"\n" in text:
-                line, text = text.split(b"\n", 1)
-                item = json.loads(line)
-                if "cell" in item:
-                    on_cell(item["cell"])
-                else:
-                    result = item
     os.close(r)
     if not done:
         kill_session(pid)
         result = {"status": "failed", "detail": f"over its time limit of {scenario.limit} s"}
-    elif result is None:
+    elif text.endswith(b"\n"):
+        result = json.loads(text)
+    else:
         result = {"status": "failed", "detail": "the scenario's process died"}
     # A process stuck in the kernel cannot be waited for; it shows as something left over.
     give_up = time.monotonic() + 10 * PATIENCE
@@ -190,8 +183,7 @@ def main():
         events.put(event="start", name=name, limit=scenario.limit)
         kernel.note(f"begin {name}")
         began = time.monotonic()
-        result = supervise(scenario, f"{where}/{name}.log",
-                           lambda cell, n=name: events.put(event="cell", name=n, cell=cell))
+        result = supervise(scenario, f"{where}/{name}.log")
         left = baseline.left_over(5.0 if result["status"] == "passed" else 1.0)
         lines = log.new()
         for allowed in result.pop("allows", ()):

@@ -174,8 +174,7 @@ def judge_file(root, result, judge, path):
 POWER_OFF = "guest.power-off"
 
 
-def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell=None, label="check",
-        guest_class=boot.Guest):
+def run(root, queue, extra, kvm, on_result, limit, again, label="check", guest_class=boot.Guest):
     """Runs scenarios of a queue until it has none left, within `limit` seconds; each gets a result, which `on_result`
     takes at once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
     lists = queue.lists()
@@ -198,7 +197,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
                  + (f", again for {len(todo)} more" if turn else ""))
         guest.start()
         try:
-            why = watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell)
+            why = watch(guest, queue, lists, todo, finish, deadline)
         finally:
             guest.stop()
         if why is None:
@@ -293,7 +292,7 @@ class Phase:
                      f"{'; '.join(guest.processors())}; registers: {guest.registers}")
 
 
-def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
+def watch(guest, queue, lists, todo, finish, deadline):
     """Follows one guest to its end, and hands it first what is in `todo` and then what is in `lists`. None: it ended
     well, or was ended with the queue. Else the scenario that ran (or None) and what happened."""
     reader = Reader(guest.results / "events.jsonl")
@@ -314,11 +313,6 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
             elif kind == "start":
                 running = event["name"]
                 phase = Phase(event["limit"], guest.GRACE, running)
-                if on_start:
-                    on_start(running)
-            elif kind == "cell":
-                if on_cell:
-                    on_cell(event["name"], event["cell"])
             elif kind == "end":
                 name = event["name"]
                 if name in todo:

@@ -241,7 +241,7 @@ class HandedOut(Guests):
         watched = []
         with self.assertRaises(SystemExit), suite.beside([queue], [lambda: watched.append(suite.watch(
                 mock.Mock(alive=lambda: True, BOOT_LIMIT=600, results=self.place), queue, iter(()),
-                [], None, time.monotonic() + 600, None, None))]):
+                [], None, time.monotonic() + 600))]):
             sys.exit(143)
         self.assertEqual(watched, [None])
 
