@@ -3,13 +3,12 @@
 
 import argparse
 import os
-import shlex
 import signal
 import subprocess
 import sys
 
-from tests.lab import (bench, boot, build, check, config, deb, debug, host, kernels, made, mutants, planted, prompt, say,
-                       setup, suite, translations, um)
+from tests.lab import (bench, build, check, config, deb, debug, host, kernels, made, mutants, planted, prompt, say,
+                       setup, translations, um)
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 
@@ -69,7 +68,6 @@ def parser():
         word(name, "a prompt, or a command, in the fast guest", in_fast_guest, shown, limit, command, kind=kind)
     word("prompt", "a prompt in a guest with two devices", lambda root, args: prompt.shell(root, with_module(), args.dir), shown)
     word("run", "run a command in a guest with two devices, with its output and exit status", in_prompt, shown, limit, command)
-    word("guest", "run a command in a guest with everything installed", lambda root, args: guest(root, args.command), command)
     return top
 
 
@@ -171,30 +169,3 @@ def in_prompt(root, args):
     if not command.strip():
         raise LabError("run needs a command: make run CMD='left ferroce show'")
     return prompt.run(lambda: prompt.stock(root, with_module(), args.dir, command), args.limit)
-
-
-GUEST_LIMIT = 600
-COMMAND = "command.sh"
-
-
-def guest(root, command):
-    """One command in a guest, its output shown and its exit status returned; the log stays in build/vm."""
-    lines = build.guest_setup(root, with_module())
-    # By a file: the kernel's command line, by which virtme-ng would pass it on, has room for 2048 bytes.
-    vm = boot.Guest(root, boot.fresh_work("guest"), f"sh /srv/results/{COMMAND}", boot.kvm_works(root), lines, suite.environment())
-    words = " ".join(rest(command)) or "rdma link"
-    (vm.results / COMMAND).write_text(f'sh -c {shlex.quote(words)}\necho $? >"${{0%/*}}/{prompt.STATUS}"\n', encoding="utf-8")
-    vm.start()
-    late = False
-    try:
-        vm.proc.wait(timeout=GUEST_LIMIT)
-    except subprocess.TimeoutExpired:
-        late = True
-    finally:
-        vm.stop()
-    say.line(vm.output.read_text(encoding="utf-8", errors="replace"))
-    say.line(f"console: {vm.console}")
-    if late:
-        say.line(f"the guest was ended after {GUEST_LIMIT} s")
-        return 124
-    return prompt.status_of(vm)

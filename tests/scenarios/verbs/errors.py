@@ -2,14 +2,13 @@
 """The table of errors: every status that a reliable connection can report, each with all its causes.
 
 The C program `verbs_cases` provokes and judges them, family by family: by the local path, by packets on one device,
-and between two network namespaces. `python3 -m tests.lab guest python3 -m tests.scenarios.verbs.errors` prints the table.
+and between two network namespaces.
 """
 
 import re
-import sys
 
 from tests.guest.cases import cases, run_program
-from tests.guest.fabric import WAYS, each_way, loop, pair
+from tests.guest.fabric import each_way, loop, pair
 from tests.guest.scenario import Failed, add, last_line, require
 
 VETH = "between two namespaces"
@@ -42,20 +41,6 @@ def family(what, veth):
     return run
 
 
-def main():
-    """Prints the table, for all three ways."""
-    seconds, failed = sum(what.seconds for what in cases("errors")), 0
-    for way in (*WAYS, VETH):
-        print(f"\n{way}:")
-        if way == VETH:
-            with pair() as ends:
-                failed |= run_program("table", *ends, seconds=seconds).returncode
-        else:
-            with loop(way == "local") as end:
-                failed |= run_program("table", end, seconds=seconds).returncode
-    return failed
-
-
 def printed(what, rows):
     """A scenario: a table that the program prints while it provokes one row after the other."""
     def run(report):
@@ -67,9 +52,6 @@ def printed(what, rows):
 
     return run
 
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 for _what in cases("errors"):
     add(f"errors.{_what.name}", (_what.seconds + 30) * 2, f"{_what.shows}; on one device, by both ways", family(_what, False))
