@@ -117,7 +117,7 @@ def rustfmt(root):
 
 
 def house_rules(_root):
-    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms, circles, width, words, one version, commands
+    """Where unsafe may be, licence lines, the order of the rooms, circles, width, words, one version, commands
     in the documentation that mean no test."""
     # Late: it imports this module.
     from tests.lab import check
@@ -275,7 +275,7 @@ def aarch64_build(root):
 def tests(runs=None):
     """Every host test, quick ones first; a fuzzer makes so many runs, or as many as each needs."""
     found = [
-        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands, links",
+        Test("host.rules", "house rules: unsafe, SPDX, rooms, circles, width, words, one version, commands, links",
              house_rules, lane="python"),
         Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
         Test("host.page", "the page of ferroce trace in a browser: rows, filters, headers, without a script", pages, lane="python"),

@@ -42,9 +42,6 @@ def rooms(path, text):
 FOUND = (
     (unsafe, "rust/verbs/qp.rs", "fn f() { unsafe { g() } }\n"),
     (unsafe, "rust/link.rs", "use kernel::bindings::x;\n"),
-    (unsafe, "rust/sys/a.rs", "fn f() {\n    unsafe { g() }\n}\n"),
-    # The reason is another block's.
-    (unsafe, "rust/sys/a.rs", "fn f() {\n    // SAFETY: `g` is fine.\n    unsafe { g() };\n    unsafe { h() }\n}\n"),
     (unsafe, "rust/sys/a.rs", "/// Does it.\npub unsafe fn f() {}\n"),
     (released, "rust/sys/table.rs", "        node.release(old);\n        place.store(null);\n"),
     (released, "rust/sys/table.rs", "        if x {\n            node.release(old);\n        }\n        place.store(null);\n"),
@@ -81,7 +78,6 @@ FOUND = (
 )
 PASSES = (
     (unsafe, "rust/verbs/qp.rs", '// unsafe\nconst A: &str = "unsafe { bindings:: }";\n#![forbid(unsafe_code)]\n'),
-    (unsafe, "rust/sys/a.rs", "fn f() {\n    // SAFETY: Fine.\n    let x =\n        unsafe { g() };\n}\n"),
     (unsafe, "rust/sys/a.rs", "/// Does it.\n///\n/// # Safety\n///\n/// Be careful.\npub unsafe fn f() {}\n"),
     # Callbacks are bound by their table; types of pointers are no items.
     (unsafe, "rust/sys/a.rs", 'unsafe extern "C" fn f(x: u32) {}\ntype F = unsafe extern "C" fn(u32) -> u32;\n'),
