@@ -71,12 +71,12 @@ def shortened(full, short):
     return short if SHORT else full
 
 
-def add(name, limit, about, run, provokes="", leaves="", machine="", rxe=""):
-    """Registers a scenario under a name that is unique in the suite."""
+def add(name, limit, about, run, *args, provokes="", leaves="", machine="", rxe=""):
+    """Registers a scenario under a name that is unique in the suite: `run` takes the report, and `args` behind it."""
     limit *= PATIENCE
     if name in REGISTRY:
         raise ValueError(f"two scenarios are called {name}")
-    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves, machine, rxe)
+    REGISTRY[name] = Scenario(name, limit, about, lambda report: run(report, *args), provokes, leaves, machine, rxe)
 
 
 def add_again(name, machine):

@@ -74,7 +74,6 @@ class Part:
     def __init__(self, told, folder):
         self.__dict__.update(told)
         self.name = f"{self.asks} asks {self.serves}, IPv{self.family}"
-        self.types = told.get("types", "")
         self.talk = understand(self.client, self.mtu, self.types)
         # On these nobody knows how often something is sent.
         self.mistaken = {m.lane for m in self.talk.messages if m.mistake}

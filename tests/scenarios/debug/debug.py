@@ -299,20 +299,17 @@ PLANTS = (
 )
 
 
-def plant(bug):
-    """A scenario: a module with that bug is loaded, which the kernel reports."""
-    def run(_report):
-        done = command(["insmod", PLANTED, f"bug={bug}"], ok=None)
-        require("canceled" in last_line(done.stdout).lower(), f"the bug was not planted: {last_line(done.stdout)}")
-        if bug == "leak":
-            # The module is gone, and its names with it.
-            found = [o for o in leaks.scan() if 'comm "insmod"' in o]
-            require(len(found) >= 8, f"kmemleak found {len(found)} of 16 objects")
-            leaks.write("clear")
-
-    return run
+def plant(_report, bug):
+    """A module with that bug is loaded, which the kernel reports."""
+    done = command(["insmod", PLANTED, f"bug={bug}"], ok=None)
+    require("canceled" in last_line(done.stdout).lower(), f"the bug was not planted: {last_line(done.stdout)}")
+    if bug == "leak":
+        # The module is gone, and its names with it.
+        found = [o for o in leaks.scan() if 'comm "insmod"' in o]
+        require(len(found) >= 8, f"kmemleak found {len(found)} of 16 objects")
+        leaks.write("clear")
 
 
 for _bug, _says in PLANTS:
     add(f"debug.finds.{_bug}", 120 if _bug == "leak" else 30, f"the debug kernel reports a planted bug: {_bug}",
-        plant(_bug), _says, machine=CHECKS)
+        plant, _bug, provokes=_says, machine=CHECKS)

@@ -55,24 +55,21 @@ def attacked_pair():
 FAMILIES = {4: {"opcodes": 200, "headers": 10, "requests": 4, "talks": 12, "responses": 4, "network": 1}, 6: {"headers": 40, "network": 1}}
 
 
-def attack(family):
-    """A scenario: packets of some families against the victim, and a good conversation afterwards."""
-    def run(report):
-        with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out, wire(ends) as (link, _), seeded():
-            places = {"us": ATTACKER[family], "victim": address(ends[0], family), "victim-too": SECOND[family],
-                      "other": address(ends[1], family), "our-mac": mac(ends[1]), "victim-mac": mac(ends[0])}
-            for name, one_of in FAMILIES[family].items():
-                settings = {**places, "one-of": one_of * (8 if SHORT else 1)}
-                with victim(ends, family, places["us"], places["other"], out) as control:
-                    report.note(run_family(link, Judge(ends[0].dev), control, settings, name))
-            exchange(ends, family, "-s", "1,M+1,65536")
-
-    return run
+def attack(report, family):
+    """Packets of some families against the victim, and a good conversation afterwards."""
+    with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out, wire(ends) as (link, _), seeded():
+        places = {"us": ATTACKER[family], "victim": address(ends[0], family), "victim-too": SECOND[family],
+                  "other": address(ends[1], family), "our-mac": mac(ends[1]), "victim-mac": mac(ends[0])}
+        for name, one_of in FAMILIES[family].items():
+            settings = {**places, "one-of": one_of * (8 if SHORT else 1)}
+            with victim(ends, family, places["us"], places["other"], out) as control:
+                report.note(run_family(link, Judge(ends[0].dev), control, settings, name))
+        exchange(ends, family, "-s", "1,M+1,65536")
 
 
 add("hostile.packets-ipv4", 300, "opcodes, lengths, turned bits, requests out of order and beyond regions and windows, "
-    "forged responses, oddities of IP: each as the model says; IPv4", attack(4), rxe="rdma_rxe has other counters")
-add("hostile.packets-ipv6", 120, "turned bits, oddities of IP: each as the model says; IPv6", attack(6),
+    "forged responses, oddities of IP: each as the model says; IPv4", attack, 4, rxe="rdma_rxe has other counters")
+add("hostile.packets-ipv6", 120, "turned bits, oddities of IP: each as the model says; IPv6", attack, 6,
     rxe="rdma_rxe has other counters")
 
 

@@ -87,21 +87,18 @@ LARGE = ("-1", "-s", 1 << 20, "-o", MESSAGES, "-e", 4)
 HUGE = ("-1", "-s", 64 << 20, "-o", MESSAGES, "-e", 4, "-m", 4096)
 
 
-def every(family):
-    """A scenario: every operation at the sizes that matter and at every MTU, data checked at both ends. The second end asks,
+def every(report, family):
+    """Every operation at the sizes that matter and at every MTU, data checked at both ends. The second end asks,
     and nothing else moves."""
-    def run(report):
-        with both_orders() as orders:
-            for ends, mtu in product(orders, MTUS):
-                done = [exchange(ends, family, "-m", mtu, *plan, *PATIENT)[0] for plan in (EDGES, MIXTURES, LARGE)]
-                report.note(f"{ends[1].dev} asks, MTU {mtu}: " + "; ".join(map(last_line, done)))
-
-    return run
+    with both_orders() as orders:
+        for ends, mtu in product(orders, MTUS):
+            done = [exchange(ends, family, "-m", mtu, *plan, *PATIENT)[0] for plan in (EDGES, MIXTURES, LARGE)]
+            report.note(f"{ends[1].dev} asks, MTU {mtu}: " + "; ".join(map(last_line, done)))
 
 
 for _family in (4, 6):
     add(f"interop.operations-ipv{_family}", 240, f"every operation, 0 B to 1 MiB, every MTU, IPv{_family}, either asks",
-        every(_family))
+        every, _family)
 
 
 @scenario("interop.windows", 120)

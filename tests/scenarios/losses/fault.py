@@ -110,17 +110,14 @@ def endure_until_it_happens(report, ends, name, *plan, at_bridge=False):
     require(has_happened(ends, name, lost), f"there was no {name}; the queues have dropped {lost}")
 
 
-def disorder(name, what):
-    """A scenario: every operation, and pingpong where it can, which must all succeed."""
-    def run(report):
-        with controlled() as ends:
-            acquaint(*ends)
-            disturb(ends, what)
-            if name in LOSSLESS:
-                once(ends, 4, 1024, size=8192, iters=10)
-            endure_until_it_happens(report, ends, name)
-
-    return run
+def disorder(report, name, what):
+    """Every operation, and pingpong where it can, which must all succeed."""
+    with controlled() as ends:
+        acquaint(*ends)
+        disturb(ends, what)
+        if name in LOSSLESS:
+            once(ends, 4, 1024, size=8192, iters=10)
+        endure_until_it_happens(report, ends, name)
 
 
 # What rdma_rxe of Linux 7.3 cannot be asked to send or to read through such a network in messages of several packets:
@@ -135,30 +132,27 @@ RXE_ASKS = ["-s", "0,1,M"]
 RXE_ASKS_ALL = {"duplicate"}
 
 
-def disorder_rxe(name, what):
-    """A scenario: the same between ferroce and rdma_rxe. Either asks what it can of the other, first ferroce.
+def disorder_rxe(report, name, what):
+    """The same between ferroce and rdma_rxe. Either asks what it can of the other, first ferroce.
 
     rdma_rxe also gives a queue pair up when its own queue refuses a packet (any non-zero return of ip_local_out), so where
     a queue overflows it is that of a bridge between the two."""
-    def run(report):
-        at_bridge = "limit" in what
-        with rxe_loaded(), controlled(drivers=(flavour.RXE, flavour.FERROCE), bridged=at_bridge) as ends:
-            acquaint(*ends)
-            disturb(ends, what, at_bridge)
-            # On a busy machine rdma_rxe takes a second to answer, and real losses take half of the retries.
-            endure(report, ends, name, "-1", "-t", 16 if name == "queue-of-one" else 17, at_bridge=at_bridge)
-            limits = () if name in RXE_ASKS_ALL else RXE_ASKS
-            endure_until_it_happens(report, ends[::-1], name, "-1", *limits, at_bridge=at_bridge)
-
-    return run
+    at_bridge = "limit" in what
+    with rxe_loaded(), controlled(drivers=(flavour.RXE, flavour.FERROCE), bridged=at_bridge) as ends:
+        acquaint(*ends)
+        disturb(ends, what, at_bridge)
+        # On a busy machine rdma_rxe takes a second to answer, and real losses take half of the retries.
+        endure(report, ends, name, "-1", "-t", 16 if name == "queue-of-one" else 17, at_bridge=at_bridge)
+        limits = () if name in RXE_ASKS_ALL else RXE_ASKS
+        endure_until_it_happens(report, ends[::-1], name, "-1", *limits, at_bridge=at_bridge)
 
 
 for _name, _what in DISORDERS.items():
     add(f"fault.{_name}", 60, f"every operation through netem {_what}: all of it succeeds",
-        disorder(_name, _what))
+        disorder, _name, _what)
 for _name, _what in DISORDERS.items():
     add(f"fault.rxe-{_name}", 60, f"every operation between ferroce and rdma_rxe through netem {_what}: all succeeds",
-        disorder_rxe(_name, _what))
+        disorder_rxe, _name, _what)
 
 
 def judge_error(talk, status, allowed=(RETRIES_USED_UP,)):

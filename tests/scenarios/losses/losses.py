@@ -41,31 +41,28 @@ RESPONSES = {
 }
 
 
-def lose(cases):
-    """A scenario: each of the losses, on a connection of its own."""
-    def run(report):
-        wrong = []
-        with controlled(bridged=True) as ends:
-            acquaint(*ends)
-            with Relay(ends) as relay:
-                for what, (op, size, lost) in cases.items():
-                    relay.loses = Losses(lost)
-                    before = [counters(end.dev) for end in ends]
-                    # A message of one packet goes first: the connection gets to know the round trip.
-                    exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
-                    relay.loses.require_all()
-                    now = grown(ends, before)
-                    report.note(f"{what}: retransmitted {now['retransmitted_pkts']}, ACK timeouts {now['ack_timeout']}")
-                    if now["ack_timeout"]:
-                        wrong.append(what)
-        require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
-
-    return run
+def lose(report, cases):
+    """Each of the losses, on a connection of its own."""
+    wrong = []
+    with controlled(bridged=True) as ends:
+        acquaint(*ends)
+        with Relay(ends) as relay:
+            for what, (op, size, lost) in cases.items():
+                relay.loses = Losses(lost)
+                before = [counters(end.dev) for end in ends]
+                # A message of one packet goes first: the connection gets to know the round trip.
+                exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
+                relay.loses.require_all()
+                now = grown(ends, before)
+                report.note(f"{what}: retransmitted {now['retransmitted_pkts']}, ACK timeouts {now['ack_timeout']}")
+                if now["ack_timeout"]:
+                    wrong.append(what)
+    require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
 
 
-add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose(REQUESTS),
+add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose, REQUESTS,
     rxe="rdma_rxe knows ACK timeouts only")
-add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose(RESPONSES),
+add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose, RESPONSES,
     rxe="rdma_rxe knows ACK timeouts only")
 
 
@@ -77,33 +74,30 @@ def refuse(end, every):
             netns=end.netns)
 
 
-def refused(who, single):
-    """A scenario: the netdev of the client (1) or of the server (0) refuses every third packet or batch."""
-    def run(report):
-        with controlled() as ends:
-            acquaint(*ends)
-            if single:
-                show_packets(ends)
-            refuse(ends[who], 3)
-            before = [counters(end.dev) for end in ends]
-            try:
-                # Neither may a retry be spent: there is none.
-                exchange(ends, 4, *ASKING, "-r", 0, "-o", "swr", "-s", "1,M+1,12M", "-n", 2)
-            except Failed as e:
-                raise Failed(f"{e}; {grown(ends, before)['send_lost']} packets were refused") from None
-            now = grown(ends, before)
-            report.note(f"{now['sent_pkts']} packets left, {now['send_lost']} were refused")
-            require(now["send_lost"] >= 3, "hardly a packet was refused")
-            require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
-
-    return run
+def refused(report, who, single):
+    """The netdev of the client (1) or of the server (0) refuses every third packet or batch."""
+    with controlled() as ends:
+        acquaint(*ends)
+        if single:
+            show_packets(ends)
+        refuse(ends[who], 3)
+        before = [counters(end.dev) for end in ends]
+        try:
+            # Neither may a retry be spent: there is none.
+            exchange(ends, 4, *ASKING, "-r", 0, "-o", "swr", "-s", "1,M+1,12M", "-n", 2)
+        except Failed as e:
+            raise Failed(f"{e}; {grown(ends, before)['send_lost']} packets were refused") from None
+        now = grown(ends, before)
+        report.note(f"{now['sent_pkts']} packets left, {now['send_lost']} were refused")
+        require(now["send_lost"] >= 3, "hardly a packet was refused")
+        require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
 
 
 for _name, _who in (("client", 1), ("server", 0)):
     for _kind, _single in (("packets", True), ("batches", False)):
         add(f"losses.refused-{_kind}-{_name}", 60,
             f"the {_name}'s own netdev refuses every third of its {_kind}: no ACK timeout, no retry spent",
-            refused(_who, _single), rxe="rdma_rxe gives a queue pair up when a packet is refused")
+            refused, _who, _single, rxe="rdma_rxe gives a queue pair up when a packet is refused")
 
 
 @scenario("losses.refused-naks", 120, rxe="rdma_rxe gives a queue pair up when a packet is refused")

@@ -112,18 +112,15 @@ def require_went(what, grew, within, least):
     require(grew[other] == 0, f"{what}: {other} grew by {grew[other]}")
 
 
-def once(where, local):
-    """A scenario: each tool with all sizes, by one queue pair and by many."""
-    def run(report):
-        with lossless(where, local, steering=False) as ends:
-            for tool, size, qps in product(TOOLS, (8, 64, 4096, 65536), QPS):
-                if ("atomic" in tool) == (size == 8):
-                    what, grew = run_as_typed(report, tool, ends, size, qps)
-                    if flavour.current().is_ferroce:
-                        # Each queue pair has to learn once how long the others take.
-                        require_once(what, grew, 0 if ends[0] is ends[1] else qps)
-
-    return run
+def once(report, where, local):
+    """Each tool with all sizes, by one queue pair and by many."""
+    with lossless(where, local, steering=False) as ends:
+        for tool, size, qps in product(TOOLS, (8, 64, 4096, 65536), QPS):
+            if ("atomic" in tool) == (size == 8):
+                what, grew = run_as_typed(report, tool, ends, size, qps)
+                if flavour.current().is_ferroce:
+                    # Each queue pair has to learn once how long the others take.
+                    require_once(what, grew, 0 if ends[0] is ends[1] else qps)
 
 
 def require_only_probes(report, what, grew):
@@ -145,45 +142,39 @@ def steered(report):
             require(size < 65536 or grew["rx_steered"], f"{what}: no batch was executed on another CPU")
 
 
-def few_receives(where, local):
-    """A scenario: SENDs to as many receives as perftest posts by itself. Where one is missing, the
+def few_receives(report, where, local):
+    """SENDs to as many receives as perftest posts by itself. Where one is missing, the
     sender begins again with that message: at most all that it may have in flight."""
-    def run(report):
-        with lossless(where, local, steering=False) as ends:
-            for size in (64, 4096):
-                what, grew = run_as_typed(report, "ib_send_bw", ends, size, receives="few")
-                if not flavour.current().is_ferroce:
-                    continue
-                naks, again = grew["rnr_nak_rcvd"], grew["retransmitted_pkts"]
-                report.note(f"{naks} RNR NAKs, {again} packets again")
-                require_still(what, grew, ("ack_timeout", "tail_probes", "duplicate_request"))
-                require(again <= naks * DEPTH, f"{what}: {again} packets again for {naks} RNR NAKs")
-
-    return run
+    with lossless(where, local, steering=False) as ends:
+        for size in (64, 4096):
+            what, grew = run_as_typed(report, "ib_send_bw", ends, size, receives="few")
+            if not flavour.current().is_ferroce:
+                continue
+            naks, again = grew["rnr_nak_rcvd"], grew["retransmitted_pkts"]
+            report.note(f"{naks} RNR NAKs, {again} packets again")
+            require_still(what, grew, ("ack_timeout", "tail_probes", "duplicate_request"))
+            require(again <= naks * DEPTH, f"{what}: {again} packets again for {naks} RNR NAKs")
 
 
-def beside_others(where, local):
-    """A scenario: the same while each CPU has other work, so that workers come late and queue pairs
+def beside_others(report, where, local):
+    """The same while each CPU has other work, so that workers come late and queue pairs
     move more often. A peer may be too late for a tail probe then, which is a duplicate to it;
     nothing else is sent twice."""
-    def run(report):
-        with lossless(where, local) as ends, busy():
-            for tool, size, qps in (("ib_send_bw", 64, 1), ("ib_send_bw", 64, 16), ("ib_send_bw", 4096, 1),
-                                    ("ib_write_bw", 64, 1), ("ib_read_bw", 4096, 1)):
-                what, grew = run_as_typed(report, tool, ends, size, qps)
-                if not flavour.current().is_ferroce:
-                    continue
-                require_only_probes(report, what, grew)
-
-    return run
+    with lossless(where, local) as ends, busy():
+        for tool, size, qps in (("ib_send_bw", 64, 1), ("ib_send_bw", 64, 16), ("ib_send_bw", 4096, 1),
+                                ("ib_write_bw", 64, 1), ("ib_read_bw", 4096, 1)):
+            what, grew = run_as_typed(report, tool, ends, size, qps)
+            if not flavour.current().is_ferroce:
+                continue
+            require_only_probes(report, what, grew)
 
 
 for _path, _where, _local in PLACES:
     add(f"once.streams.{_path}", 240,
-        f"perftest over {_path}, as users type it: nothing is sent twice", once(_where, _local))
+        f"perftest over {_path}, as users type it: nothing is sent twice", once, _where, _local)
     add(f"once.few-receives.{_path}", 120,
         f"ib_send_bw over {_path}: no more is sent again than RNR NAKs ask for",
-        few_receives(_where, _local))
+        few_receives, _where, _local)
     add(f"once.busy.{_path}", 120,
         f"perftest over {_path} beside other work: nothing but tail probes is sent twice",
-        beside_others(_where, _local))
+        beside_others, _where, _local)

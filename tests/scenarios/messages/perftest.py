@@ -86,24 +86,21 @@ def judge(what, tool, size, text, within, grew):
     require(not wrong, f"{what}: {wrong}")
 
 
-def runs(table, where, local):
-    """A scenario: all of a table between the same two ends."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for tool, size, text in table:
-                what = f"{tool} {text} of {size} bytes"
-                before = counted(ends)
-                found = measure(tool, ends, text.split() + ([] if "atomic" in tool else ["-s", str(size)]), iters=ITERS)
-                grew = {name: value - before[name] for name, value in counted(ends).items()}
-                require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
-                if flavour.current().is_ferroce:
-                    judge(what, tool, size, text, where == "loop", grew)
-                report.note(f"{what}: {' '.join(found[0])}")
-
-    return run
+def runs(report, table, where, local):
+    """All of a table between the same two ends."""
+    with both_ends(where, local) as ends:
+        for tool, size, text in table:
+            what = f"{tool} {text} of {size} bytes"
+            before = counted(ends)
+            found = measure(tool, ends, text.split() + ([] if "atomic" in tool else ["-s", str(size)]), iters=ITERS)
+            grew = {name: value - before[name] for name, value in counted(ends).items()}
+            require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
+            if flavour.current().is_ferroce:
+                judge(what, tool, size, text, where == "loop", grew)
+            report.note(f"{what}: {' '.join(found[0])}")
 
 
 for _path, _where, _local in PLACES:
-    add(f"perftest.tools.{_path}", 100, f"every tool of perftest over {_path}, 1 B to 1 MiB", runs(TOOLS, _where, _local))
+    add(f"perftest.tools.{_path}", 100, f"every tool of perftest over {_path}, 1 B to 1 MiB", runs, TOOLS, _where, _local)
     add(f"perftest.options.{_path}", 200, f"services, shared receives, atomics, events, both directions over {_path}",
-        runs(OPTIONS, _where, _local))
+        runs, OPTIONS, _where, _local)

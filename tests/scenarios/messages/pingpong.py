@@ -42,16 +42,13 @@ def once(ends, family, mtu, events=False, queue_pairs=None, **more):
     return float(re.search(r"([0-9.]+) usec/iter", outs[1]).group(1))
 
 
-def matrix(path, where, local, family):
-    """A scenario: one path at every MTU, polling and on events."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for mtu in MTUS:
-                for events in (False, True):
-                    usec = once(ends, family, mtu, events)
-                    report.cell(path=path, mtu=mtu, mode="events" if events else "polling", usec=usec)
-
-    return run
+def matrix(report, path, where, local, family):
+    """One path at every MTU, polling and on events."""
+    with both_ends(where, local) as ends:
+        for mtu in MTUS:
+            for events in (False, True):
+                usec = once(ends, family, mtu, events)
+                report.cell(path=path, mtu=mtu, mode="events" if events else "polling", usec=usec)
 
 
 @scenario("pingpong.times", 60)
@@ -71,25 +68,22 @@ def times(report):
 SIZES = {"uc": shortened((1, 1024, 1025, 4097, 65536), (1, 4097)), "ud": shortened((1, 257, 1024), (257,))}
 
 
-def services(where, local, family):
-    """A scenario: UC and UD at sizes around the edges of packets, and 16 queue pairs that share their receives; each
+def services(report, where, local, family):
+    """UC and UD at sizes around the edges of packets, and 16 queue pairs that share their receives; each
     polling and on events."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for events in (False, True):
-                for kind, sizes in SIZES.items():
-                    for size in sizes:
-                        usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
-                        report.cell(kind=kind, size=size, mode="events" if events else "polling", usec=usec)
-                talk(ends, family, 1024, "-q", "16", *(["-e"] if events else []), kind="srq", iters=shortened(200, 20))
-
-    return run
+    with both_ends(where, local) as ends:
+        for events in (False, True):
+            for kind, sizes in SIZES.items():
+                for size in sizes:
+                    usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
+                    report.cell(kind=kind, size=size, mode="events" if events else "polling", usec=usec)
+            talk(ends, family, 1024, "-q", "16", *(["-e"] if events else []), kind="srq", iters=shortened(200, 20))
 
 
 for _path, _where, _local, _family in PATHS:
     add(f"pingpong.{_path}", 180, f"ibv_rc_pingpong -c over {_path}, every MTU, polling and on events",
-        matrix(_path, _where, _local, _family))
+        matrix, _path, _where, _local, _family)
     # By packets to itself verbs.uc-*, ud-* and srq-* do the same; over IPv6 interop.services does.
     if _path in ("loop-local", "veth-ipv4"):
         add(f"pingpong.services.{_path}", 240, f"ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong -c over {_path}",
-            services(_where, _local, _family))
+            services, _where, _local, _family)

@@ -73,29 +73,26 @@ def goes_on(what, ends, sides, out):
     wait_until(f"{what}: each queue pair moves on", have_moved, 30)
 
 
-def hotplug(where, local):
-    """A scenario: each conversation, while CPUs go and come back."""
-    def run(report):
-        if not others():
-            raise Skipped("no CPU can go offline")
-        draw = random.Random(SEED)
-        with seeded(), both_ends(where, local) as ends:
-            for name, argv in CONVERSATIONS.items():
-                with endless(argv, ends) as (sides, out):
-                    goes_on(f"{name}, all CPUs", ends, sides, out)
-                    for turn in range(TIMES):
-                        # At least one, at most all but the first.
-                        away = draw.sample(others(), draw.randint(1, len(others())))
-                        with ExitStack() as offline:
-                            for path in away:
-                                offline.enter_context(setting(path, "0"))
-                            goes_on(f"{name}, {len(away)} CPUs offline, turn {turn}", ends, sides, out)
-                        goes_on(f"{name}, CPUs online again, turn {turn}", ends, sides, out)
-            report.note(f"{TIMES} times for each of {len(CONVERSATIONS)} conversations")
-
-    return run
+def hotplug(report, where, local):
+    """Each conversation, while CPUs go and come back."""
+    if not others():
+        raise Skipped("no CPU can go offline")
+    draw = random.Random(SEED)
+    with seeded(), both_ends(where, local) as ends:
+        for name, argv in CONVERSATIONS.items():
+            with endless(argv, ends) as (sides, out):
+                goes_on(f"{name}, all CPUs", ends, sides, out)
+                for turn in range(TIMES):
+                    # At least one, at most all but the first.
+                    away = draw.sample(others(), draw.randint(1, len(others())))
+                    with ExitStack() as offline:
+                        for path in away:
+                            offline.enter_context(setting(path, "0"))
+                        goes_on(f"{name}, {len(away)} CPUs offline, turn {turn}", ends, sides, out)
+                    goes_on(f"{name}, CPUs online again, turn {turn}", ends, sides, out)
+        report.note(f"{TIMES} times for each of {len(CONVERSATIONS)} conversations")
 
 
 for _name, _where, _local in PLACES:
     add(f"cpus.hotplug.{_name}", 240, "CPUs go offline and come back under conversations that go on, " + _name,
-        hotplug(_where, _local))
+        hotplug, _where, _local)

@@ -193,27 +193,24 @@ def link_local(_report):
         require(given and packets, f"{packets} packets left, the netdev was given {given}")
 
 
-def cards(driver):
-    """A scenario: between two network cards of the machine, as the emulator has them."""
-    def run(_report):
-        found = [name for name in sorted(os.listdir("/sys/class/net"))
-                 if os.path.basename(os.path.realpath(f"/sys/class/net/{name}/device/driver")) == driver]
-        if len(found) != 2:
-            raise Skipped(f"this machine has not two cards of {driver}, but {len(found)}")
-        with pair() as ends, ExitStack() as stack:
-            for card, end in zip(found, ends):
-                batch([f"link set {card} netns {end.netns} name upper"])
-                stack.callback(batch, ["link set upper down", f"link set upper netns 1 name {card}"], netns=end.netns)
-            others = stack.enter_context(upon(ends, lambda *_: [f"link set upper mtu {WIRE_MTU}"]))
-            given, packets = talk_and_count(others)
-            require(packets and given, f"{packets} packets left, the card was given {given}")
-
-    return run
+def cards(_report, driver):
+    """Between two network cards of the machine, as the emulator has them."""
+    found = [name for name in sorted(os.listdir("/sys/class/net"))
+             if os.path.basename(os.path.realpath(f"/sys/class/net/{name}/device/driver")) == driver]
+    if len(found) != 2:
+        raise Skipped(f"this machine has not two cards of {driver}, but {len(found)}")
+    with pair() as ends, ExitStack() as stack:
+        for card, end in zip(found, ends):
+            batch([f"link set {card} netns {end.netns} name upper"])
+            stack.callback(batch, ["link set upper down", f"link set upper netns 1 name {card}"], netns=end.netns)
+        others = stack.enter_context(upon(ends, lambda *_: [f"link set upper mtu {WIRE_MTU}"]))
+        given, packets = talk_and_count(others)
+        require(packets and given, f"{packets} packets left, the card was given {given}")
 
 
 for _driver in ("virtio_net", "e1000"):
     add(f"paths.{_driver.replace('_', '-')}", 60, f"between two network cards, driver {_driver}, on a wire of the emulator",
-        cards(_driver))
+        cards, _driver)
 
 
 # What a host with a firewall has: connections are tracked, and nothing else comes in.

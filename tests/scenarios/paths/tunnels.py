@@ -38,16 +38,13 @@ def tun(report):
         exchange(ends, 4, "-m", 1024, *MESSAGES)
 
 
-def tunnel(kind):
-    """A scenario: data by tunnels of a kind."""
-    def run(_report):
-        with tunnel_pair(kind) as ends:
-            for family in TUNNELS[kind][1]:
-                exchange(ends, family, "-m", 4096, *MESSAGES)
-
-    return run
+def tunnel(_report, kind):
+    """Data by tunnels of a kind."""
+    with tunnel_pair(kind) as ends:
+        for family in TUNNELS[kind][1]:
+            exchange(ends, family, "-m", 4096, *MESSAGES)
 
 
 for _kind in TUNNELS:
-    add(f"paths.tunnel-{_kind}", 90, f"two devices on tunnels of type {_kind}: data of every size arrive", tunnel(_kind),
+    add(f"paths.tunnel-{_kind}", 90, f"two devices on tunnels of type {_kind}: data of every size arrive", tunnel, _kind,
         rxe="rdma_rxe is not judged on these")

@@ -40,19 +40,16 @@ def wire_goes(ends):
     wait_until("both devices go", lambda: not devices())
 
 
-def gone(disk_of):
-    """A scenario: the initiator's device and the target's go at once."""
-    def run(report):
-        for act in (links_go, wire_goes, module_goes):
-            with two_links() as ends, disk_of(ends) as disk, Load(disk) as load:
-                load.moves("at first")
-                act(ends)
-                load.fails()
-        no_namespace_is_left()
-        report.note("three times")
-
-    return run
+def gone(report, disk_of):
+    """The initiator's device and the target's go at once."""
+    for act in (links_go, wire_goes, module_goes):
+        with two_links() as ends, disk_of(ends) as disk, Load(disk) as load:
+            load.moves("at first")
+            act(ends)
+            load.fails()
+    no_namespace_is_left()
+    report.note("three times")
 
 
 for _name, _disk_of in (("nvme", nvme_disk), ("iser", iser_disk), ("srp", srp_disk)):
-    add(f"ulp.{_name}-gone", 180, f"{_name} under load: both links go, then the wire, then the module", gone(_disk_of))
+    add(f"ulp.{_name}-gone", 180, f"{_name} under load: both links go, then the wire, then the module", gone, _disk_of)

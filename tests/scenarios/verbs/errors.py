@@ -25,39 +25,33 @@ def judge(report, done):
         raise Failed(f"no causes were tried: {last_line(done.stdout)}")
 
 
-def family(what, veth):
-    """A scenario: one family of causes on one device, by each way, or between two."""
-    def run(report):
-        def on(*ends):
-            judge(report, run_program(f"table-{what.name}", *ends, seconds=what.seconds))
+def family(report, what, veth):
+    """One family of causes on one device, by each way, or between two."""
+    def on(*ends):
+        judge(report, run_program(f"table-{what.name}", *ends, seconds=what.seconds))
 
-        if veth:
-            with pair() as ends:
-                on(*ends)
-        else:
-            with loop() as end:
-                each_way(report, end, [way for way in what.ways if way != "veth"], lambda _: on(end))
-
-    return run
+    if veth:
+        with pair() as ends:
+            on(*ends)
+    else:
+        with loop() as end:
+            each_way(report, end, [way for way in what.ways if way != "veth"], lambda _: on(end))
 
 
-def printed(what, rows):
-    """A scenario: a table that the program prints while it provokes one row after the other."""
-    def run(report):
-        with loop(False) as end:
-            lines = what.run(end).splitlines()
-        for line in lines:
-            report.note(line)
-        require(sum("|" in line for line in lines) == rows, f"{len(lines)} lines, and not {rows}")
-
-    return run
+def printed(report, what, rows):
+    """A table that the program prints while it provokes one row after the other."""
+    with loop(False) as end:
+        lines = what.run(end).splitlines()
+    for line in lines:
+        report.note(line)
+    require(sum("|" in line for line in lines) == rows, f"{len(lines)} lines, and not {rows}")
 
 
 for _what in cases("errors"):
-    add(f"errors.{_what.name}", (_what.seconds + 30) * 2, f"{_what.shows}; on one device, by both ways", family(_what, False))
+    add(f"errors.{_what.name}", (_what.seconds + 30) * 2, f"{_what.shows}; on one device, by both ways", family, _what, False)
     if "veth" in _what.ways:
-        add(f"errors.{_what.name}.veth", _what.seconds + 30, f"{_what.shows}; {VETH}", family(_what, True))
+        add(f"errors.{_what.name}.veth", _what.seconds + 30, f"{_what.shows}; {VETH}", family, _what, True)
 
 # As many rows as the enumeration of libibverbs has. The events of a port are the same on every path.
 (_what,) = (_what for _what in cases("tables") if _what.name == "every-event")
-add("errors.every-event", _what.seconds + 30, _what.shows, printed(_what, 20))
+add("errors.every-event", _what.seconds + 30, _what.shows, printed, _what, 20)

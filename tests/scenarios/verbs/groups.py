@@ -25,7 +25,7 @@ HELD = {"igmp": "4D0001EF", "igmp6": "ff15000000000000000000000001004d"}
 
 for _what in CASES.values():
     if _what.ways:
-        add(f"groups.{_what.name}", (_what.seconds + 30) * len(_what.ways), about(_what), case(_what, _what.ways))
+        add(f"groups.{_what.name}", (_what.seconds + 30) * len(_what.ways), about(_what), case, _what, _what.ways)
 
 
 @scenario("groups.veth", 240)
@@ -89,18 +89,15 @@ def vlan(_report):
             CASES["messages"].run(*reversed(uppers))
 
 
-def with_rxe(order):
-    """A scenario: the case "messages" between the drivers; the first end is the one that sends most."""
-    def run(_report):
-        with two_drivers(ORDERS[order]) as ends:
-            with joined_by_sockets(ends[["from-rxe", "to-rxe"].index(order)]):
-                CASES["messages"].run(*ends)
-
-    return run
+def with_rxe(_report, order):
+    """The case "messages" between the drivers; the first end is the one that sends most."""
+    with two_drivers(ORDERS[order]) as ends:
+        with joined_by_sockets(ends[["from-rxe", "to-rxe"].index(order)]):
+            CASES["messages"].run(*ends)
 
 
 for _order in ORDERS:
-    add(f"interop.groups-{_order}", 150, f"datagrams to groups between the drivers, both families, {_order}", with_rxe(_order))
+    add(f"interop.groups-{_order}", 150, f"datagrams to groups between the drivers, both families, {_order}", with_rxe, _order)
 
 
 @contextmanager

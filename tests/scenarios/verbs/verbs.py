@@ -94,14 +94,11 @@ def stream(report, end, what, delayed):
     require(False, f"{what.counter} did not count in {ATTEMPTS} runs")
 
 
-def case(what, ways, delayed=False):
-    """A scenario: one case on a device that serves itself in these ways, or with packets that take their time."""
-    def run(report):
-        with loop() as end:
-            each_way(report, end, ways,
-                     lambda _: stream(report, end, what, delayed) if what.counter else what.run(end))
-
-    return run
+def case(report, what, ways, delayed=False):
+    """One case on a device that serves itself in these ways, or with packets that take their time."""
+    with loop() as end:
+        each_way(report, end, ways,
+                 lambda _: stream(report, end, what, delayed) if what.counter else what.run(end))
 
 
 def about(what):
@@ -112,11 +109,11 @@ for _what in cases("verbs") + cases("users") + cases("memory") + cases("queues")
     # One that does not end may not be run again and again.
     _limit = (_what.seconds + 30) * (ATTEMPTS if _what.counter else 1) * len(_what.ways)
     if _what.ways:
-        add(f"{_what.group}.{_what.name}", _limit, about(_what), case(_what, _what.ways))
+        add(f"{_what.group}.{_what.name}", _limit, about(_what), case, _what, _what.ways)
     if _what.name == "stream-in-bursts":
         # A queue that moves has to wait here for what is under way.
         add(f"verbs.{_what.name}.delayed", _limit, f"{_what.shows}; by packets that are late, more so from one CPU",
-            case(_what, ("wire",), delayed=True))
+            case, _what, ("wire",), True)
 
 
 @scenario("verbs.ud-veth", 240)
