@@ -214,8 +214,7 @@ def watched_row(events, where, name):
 
 
 def watched(events, where, place, row):
-    """Repeats one operation of ops.c with each driver while the host looks at its instructions, until it has said so by
-    a file: what they are at which address goes there too."""
+    """Repeats one operation of ops.c with each driver until the host has said by a file that it has looked."""
     with ExitStack() as stack:
         ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
         events.put(event="up", release=os.uname().release, cpu=cpu_model())

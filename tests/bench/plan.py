@@ -69,8 +69,7 @@ class Row:
         return replace(self, way="plain")
 
     def target(self, idle_ratio):
-        """The least ratio, or None; `idle_ratio` is what the same row has without other work, if it
-        has any."""
+        """The least ratio, or None; `idle_ratio` is that of the same row without other work, if it has any."""
         if self.way == "busy":
             return idle_ratio and BUSY_TARGET * idle_ratio
         operation = self.tool.split("_")[1] if "_" in self.tool else self.tool
@@ -129,8 +128,7 @@ def busy():
 
 
 def pinned():
-    """What the others do not say: how fast it is when no scheduler is in between, receives that run
-    out, messages of a megabyte, a small MTU, other kinds of queue pairs and operations."""
+    """How fast it is when no scheduler is in between, and what kinds of queue pairs and operations the others leave out."""
     found = []
     for place in PLACES:
         found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False))

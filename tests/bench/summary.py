@@ -14,8 +14,7 @@ def spread(values):
 
 
 def ratios(ours, theirs, smaller_is_better):
-    """Round by round, as the two figures of a round are close in time; more is better. `ours` and `theirs` are
-    figures by round."""
+    """Round by round, whose two figures are close in time; more is better. `ours` and `theirs` are figures by round."""
     found = []
     for turn in sorted(set(ours) & set(theirs)):
         a, b = ours[turn], theirs[turn]
@@ -204,8 +203,7 @@ def instruction_table(rows):
 
 
 def changes(before, now):
-    """Lines of text cells about what each driver's operations take now and took before, and their head. A row that one
-    of the two has not is left out."""
+    """Lines of text cells about what an operation took before and takes now, and their head; of rows that both have."""
     old = {(row["place"], row["name"]): row for row in before}
     lines = []
     for row in now:

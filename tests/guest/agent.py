@@ -88,8 +88,7 @@ def child(scenario, log, pipe):
 
 
 def kill_session(pid):
-    """Kills every process of a scenario's session. One that has left it is found by what it holds, as something left
-    over."""
+    """Kills each process of a scenario's session. One that has left it is found by what it holds."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) > 1:
             try:
@@ -168,8 +167,7 @@ def main():
     before, spoilt = "", False
 
     def between():
-        """What the kernel says when no scenario runs: of what the one before has left to it, or of what the first
-        finds. A kernel that has been damaged on purpose may say anything."""
+        """What the kernel says when no scenario runs. One that has been damaged on purpose may say anything."""
         lines = log.new()
         if kernel.complaints(lines) and not spoilt:
             events.put(event="between", before=before, lines=lines)

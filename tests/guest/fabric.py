@@ -218,8 +218,7 @@ def batch(lines, netns=None):
 
 
 def no_dad():
-    """Addresses are usable at once, also in network namespaces that are made from now on: nobody else lives on these
-    wires."""
+    """Addresses are usable at once, also in namespaces that are made from now on: nobody else lives on these wires."""
     for name, value in (("core/devconf_inherit_init_net", 1), ("ipv6/conf/default/accept_dad", 0),
                         ("ipv6/conf/all/accept_dad", 0)):
         write(f"/proc/sys/net/{name}", value)
@@ -403,8 +402,7 @@ def tagged(ends, vlan=7):
 
 
 def show_packets(ends):
-    """Makes what a capture shows the packets that are meant: ferroce hands a netdev many at once, as TCP does, unless
-    GSO is off."""
+    """Makes a capture show the packets that are meant: ferroce hands a netdev many at once unless GSO is off."""
     for end in ends:
         command(["ethtool", "-K", end.netdev, "gso", "off"], netns=end.netns)
 

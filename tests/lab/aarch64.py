@@ -88,8 +88,7 @@ def laid_over(root, folder, command, **kw):
 
 
 def script(root, new, lines, what, log, over=False):
-    """Runs shell lines in the root, or that with the compilers laid over it, with the new folder in its place; returns
-    what they have printed where there is no log."""
+    """Runs shell lines in the root, or that with the compilers over it; without a log returns what they have printed."""
     path = new / "script.sh"
     path.write_text(lines, encoding="utf-8")
     command, binds = ["sh", "-e", f"{INSIDE}/{path.name}"], [(new, INSIDE)]
@@ -99,8 +98,7 @@ def script(root, new, lines, what, log, over=False):
 
 
 def apt(arch):
-    """Shell lines that define A, apt-get's options for packages of an architecture, with lists of its own, and fetch
-    these. What it downloads to install goes to /tmp/cache/archives."""
+    """Shell lines that define A, apt-get's options for an architecture with lists of its own, and fetch these."""
     lines = ["mkdir -p /tmp/lists/partial /tmp/cache/archives/partial", "A='-q -y -o Debug::NoLocking=1 "
              "-o APT::Sandbox::User=root -o Dir::State::Lists=/tmp/lists -o Dir::Cache=/tmp/cache "
              "-o Dir::Etc::SourceParts=/dev/null -o Acquire::Languages=none'"]
@@ -341,8 +339,7 @@ DRIVERS = ("virtio-rng", "9pnet_virtio", "9p", "veth", "ib_uverbs", "rdma_ucm")
 
 
 class Guest(boot.Guest):
-    """A guest of aarch64: emulated by qemu, with all its files in an initramfs. What is left out for its slowness is
-    rounds of the same."""
+    """Emulated by qemu, with all its files in an initramfs; for its slowness with fewer rounds of the same."""
 
     WHAT = "kernel of arm64"
     BOOT_LIMIT = 120 * PATIENCE

@@ -101,8 +101,7 @@ def sampled(root, row):
 
 @dataclass(frozen=True)
 class Bed:
-    """Where it is measured: the release of the kernel, how instructions are carried out, and what makes a guest in a folder
-    for what is wanted."""
+    """Where it is measured: the kernel's release, how instructions are carried out, what makes a guest in a folder."""
 
     release: str
     how: str

@@ -181,8 +181,7 @@ def clean(folder):
 
 
 def kernel_client(root):
-    """ferroce_kuser.ko, a user of RDMA in the kernel, for the kernel of the root. It is built from a copy, of which
-    each kernel has its own."""
+    """ferroce_kuser.ko, a user of RDMA in the kernel, built from a copy that each kernel has of its own."""
     target = LAB / f"kernel_c-{root.release}"
     sync(config.CHECKOUT / KERNEL_CLIENT, target)
     run_in_root(root, f"make -j{os.cpu_count() or 2} --no-print-directory -C {root.kdir} "

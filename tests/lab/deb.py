@@ -103,8 +103,7 @@ BUILD_ID = struct.pack("=III4s", 4, 20, 3, b"GNU\0")
 
 
 def renumbered(module, old, new):
-    """The bytes of a module as a build of another version would have them where anybody looks: its number, and the
-    identity of its build."""
+    """The bytes of a module as a build of another version would have them: its number, and the identity of its build."""
     number = f"version={old}\0".encode(), f"version={new}\0".encode()
     at = module.find(BUILD_ID) + len(BUILD_ID)
     if at < len(BUILD_ID) or module.count(number[0]) != 1 or len(old) != len(new):

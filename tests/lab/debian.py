@@ -95,8 +95,7 @@ def first_of_list(path):
 
 
 def mirror():
-    """Where to take packages from: FERROCE_MIRROR, else what the host's apt uses (it reads both formats of its
-    lists for us)."""
+    """Where packages come from: FERROCE_MIRROR, or what the host's apt uses, which reads its lists of both formats."""
     chosen = os.environ.get("FERROCE_MIRROR")
     if chosen:
         return chosen.rstrip("/")

@@ -50,8 +50,7 @@ WATCHED = ("debug.*", "errors.*.veth", "examples.*", "groups.*", "in-flight.*", 
 
 
 class DebugGuest(boot.Guest):
-    """A guest with the debug kernel: qemu without virtme-ng, and an init of our own, which has the root over 9p and then
-    from disks."""
+    """A guest with the debug kernel: qemu without virtme-ng, and an init of our own."""
 
     WHAT = "debug kernel"
     CHECKS = "kmemleak=off"

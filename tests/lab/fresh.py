@@ -139,8 +139,7 @@ def fill_archive(root, new, log):
 
 
 def guest_setup(root):
-    """Builds the packages, and those of a next version; returns the shell lines that put them into a guest's root,
-    which is at $M, and what the scenarios are made from."""
+    """Builds the packages, and those of a next version; returns the shell lines that put them into a guest's root, $M."""
     build.c_programs(root)
     found = deb.ready(root)
     lines = [f"cp {shlex.quote(str(build.CASES))} $M/srv/lab/"]

@@ -65,8 +65,7 @@ def packages():
 
 
 def cargo_test(package, env=None):
-    """Unit, integration and documentation tests of one crate. A fresh number goes with each run, for those that do
-    something else each time."""
+    """All tests of one crate. A fresh number goes with each run, for those that do something else each time."""
     def run(root):
         fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
         if package in ("ferroce-host-tests", "ferroce-hostile"):
@@ -117,8 +116,7 @@ def rustfmt(root):
 
 
 def house_rules(_root):
-    """Where unsafe may be, licence lines, the order of the rooms, circles, width, words, one version, commands
-    in the documentation that mean no test."""
+    """See tests/lab/rules.py."""
     # Late: it imports this module.
     from tests.lab import check
     known = check.names()

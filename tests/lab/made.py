@@ -32,8 +32,7 @@ UNUSED = "block certs crypto drivers fs init io_uring ipc kernel lib mm net samp
 
 @dataclass(frozen=True)
 class Kind:
-    """What one is made of: how make is called, fragments of its configuration, where the build leaves what is booted, and
-    patches of its source."""
+    """How make is called, fragments of its configuration, where the build leaves what is booted, patches of its source."""
 
     name: str
     about: str
@@ -186,8 +185,7 @@ def in_new(root, new, script, what, log):
 
 
 def modules(kernel, *others):
-    """ferroce.ko for such a kernel and the modules of the folders `others`, each built in a copy of its sources that this
-    checkout has for this kernel."""
+    """ferroce.ko for such a kernel and the modules of other folders, each built in this checkout's copy of its sources."""
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / f"{kernel.kind.name}-module" / name
     source = build.module_copy(work, str(kernel.folder.resolve()))

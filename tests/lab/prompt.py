@@ -58,8 +58,7 @@ def stock(root, with_module, folder, command, extra_qemu=""):
 
 
 def guest(root, install, folder, command, kind, console=CONSOLE):
-    """A guest of a kind that is to run a command, or a prompt on its console where there is none, with a folder of the host
-    at /work."""
+    """A guest that is to run a command, or a prompt where there is none, with a folder of the host at /work."""
     folder = Path(folder).resolve()
     if not folder.is_dir():
         raise LabError(f"{folder} is no folder: DIR= names the one that the guest sees")

@@ -231,8 +231,7 @@ def check_prose(relative, text):
 
 
 def types(code):
-    """Names and lines of the types that a file defines for others: not in a function or an inline module, not for tests.
-    An alias is no type of its own."""
+    """Names and lines of the types of a file: not in a function or an inline module, not for tests, no aliases."""
     for line, what in numbered(without_tests(code), r"(?m)^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait)\s+\w+"):
         yield line, what.split()[-1]
 
@@ -289,8 +288,7 @@ def check_version(relative, text, want):
 
 
 def check_commands(relative, text, meaningless):
-    """Every `make check ONLY=...` that a reader is told to type means a test with each of its names; `meaningless` tells
-    those that mean none."""
+    """Each `make check ONLY=...` of a document means a test with each of its names; `meaningless` tells which do not."""
     found = []
     for line, what in numbered(text, r"\bONLY=[\w*?\[\]][\w.,*?\[\]-]*"):
         found += [f"{relative}:{line}: no test is called {pick}"

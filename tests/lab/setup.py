@@ -317,8 +317,7 @@ def rdma_core_sources(root):
 
 
 def own_lists(suite):
-    """Shell lines for apt with lists and sources of its own, by the options in $A, so that nothing else is ever taken from
-    that suite."""
+    """Shell lines for apt with lists and sources of its own, by $A: nothing else is ever taken from that suite."""
     return f"""mkdir -p /tmp/lists/partial /tmp/packages/partial
         echo "deb {debian.mirror()} {suite} main" >/tmp/sources
         A="-q -o Dir::Etc::SourceList=/tmp/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/tmp/lists"
@@ -326,8 +325,7 @@ def own_lists(suite):
 
 
 def unpacked(root, final, what, *packages):
-    """Makes a folder of Debian's packages, unpacked, with all that they depend on and the root does not have. Gives it under
-    another name, which it has until it is whole."""
+    """Debian's packages, unpacked, with what they need beyond the root, in a folder of another name until it is whole."""
     suite, new = config.debian().suite, config.cache() / f"new-{final.name}"
     step(f"  {what} of Debian {suite}")
     remove_tree(new)
@@ -395,8 +393,7 @@ def rdma_core_programs(root):
 
 
 def pick_rdma_core(version, offered):
-    """Which of the archive's versions, in their order, stands for that of rdma-core: itself, or the newest of its
-    series, or the newest."""
+    """Which of the archive's versions stands for that of rdma-core: itself, or the newest of its series, or of all."""
     if not offered:
         raise LabError("the archive has no source of rdma-core at all; name a full Debian mirror in FERROCE_MIRROR")
     itself = [v for v in offered if re.match(re.escape(version) + r"-", v)]

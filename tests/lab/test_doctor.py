@@ -266,8 +266,7 @@ def by_wire(comes):
 
 
 def asked(way=("route resolved", 0), said=("rejected", 8), guid=FILES[f"{IB}/fe0/node_guid"], refuses=None):
-    """The connection manager of this machine: the way, what the peer says, and the device that leads there; or why it
-    refuses to ask."""
+    """The connection manager here: the way, what the peer says, the device that leads there; or why it refuses to ask."""
     made = mock.Mock(NODE=peer.Manager.NODE, side_effect=way if isinstance(way, Exception) else None)
     made.return_value.configure_mock(**{"resolve.return_value": way, "device.return_value": guid, "event.return_value": said,
                                         "knock.side_effect": refuses})

@@ -44,8 +44,7 @@ def packets(events, name):
 
 
 def captured(events, lost):
-    """What tcpdump would have seen of each packet at its sender, and at its receiver unless it is lost, by the clock of
-    captures."""
+    """What tcpdump would have seen of each packet at its sender, and at its receiver unless it is lost."""
     ends, sender, receiver = {}, [], []
     for event in events.named("tx"):
         ends.setdefault(event.qpn, A if not ends else B)

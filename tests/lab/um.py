@@ -216,8 +216,7 @@ def run(kernel, names, lines, on_result, limit, again):
 
 
 def attended(root, kind, with_module, folder, command, limit):
-    """The exit status of a command in the fast guest, or of a prompt where there is none; another one than 0 where the
-    kernel has complained."""
+    """The exit status of a command in the fast guest, or of a prompt; another than 0 where the kernel has complained."""
     kernel = made.make(root, kind)
     install = []
     if with_module:

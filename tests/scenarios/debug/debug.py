@@ -83,8 +83,7 @@ def prepare_faults(report):
 
 
 class Failing:
-    """The nth chance to fail of what this thread asks the kernel meanwhile fails. Afterwards `came` says whether it had
-    that many."""
+    """The nth chance to fail of what this thread asks the kernel fails. `came`: whether it had that many."""
 
     def __init__(self, nth):
         self.nth = nth
@@ -190,8 +189,7 @@ def scarce_links(report):
 
 @contextmanager
 def failing(percent):
-    """So many of a hundred allocations fail that may not wait, of anybody: those of interrupts, timers and
-    workers, not those of system calls."""
+    """So many of a hundred allocations fail, of anybody, that may not wait: not those of system calls."""
     switches = {"probability": percent, "times": -1, "interval": 1, "task-filter": "N", "ignore-gfp-wait": "Y", "verbose": 0}
 
     def write_all(kind, **values):

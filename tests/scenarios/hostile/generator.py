@@ -131,8 +131,7 @@ class Control:
 
 @contextmanager
 def victim(ends, family, attacker, other, out):
-    """The victim at the first end, and its control; it must end well. `attacker` and `other` are the peers of its queue
-    pairs."""
+    """The victim at the first end, and its control; it must end well. The others are the peers of its queue pairs."""
     gids = [ip if ":" in ip else f"::ffff:{ip}" for ip in (attacker, other)]
     try:
         with running(["python3", VICTIM, ends[0].dev, ends[0].gid(family), *gids, PORT], ends[0].netns, out) as proc:

@@ -88,8 +88,7 @@ HUGE = ("-1", "-s", 64 << 20, "-o", MESSAGES, "-e", 4, "-m", 4096)
 
 
 def every(report, family):
-    """Every operation at the sizes that matter and at every MTU, data checked at both ends. The second end asks,
-    and nothing else moves."""
+    """Every operation at the sizes that matter and at every MTU. The second end asks, and nothing else moves."""
     with both_orders() as orders:
         for ends, mtu in product(orders, MTUS):
             done = [exchange(ends, family, "-m", mtu, *plan, *PATIENT)[0] for plan in (EDGES, MIXTURES, LARGE)]

@@ -54,8 +54,7 @@ def measure(tool, ends, options, iters=5, limit=150):
 
 
 def converse(what, server, client, ends, limit):
-    """Runs a tool at both ends, each with its command line; the client's gets the server's address.
-    Returns the client's rows."""
+    """Runs a tool at both ends; the client's line gets the server's address. Returns the client's rows."""
     outs = run_both(server, [*client, ends[0].tcp], ends, PORT, limit)
     for out in outs:
         for bad in ("Completion with error", "Failed", "failed", "Unable"):

@@ -69,8 +69,7 @@ SIZES = {"uc": shortened((1, 1024, 1025, 4097, 65536), (1, 4097)), "ud": shorten
 
 
 def services(report, where, local, family):
-    """UC and UD at sizes around the edges of packets, and 16 queue pairs that share their receives; each
-    polling and on events."""
+    """UC and UD at the edges of packets, and 16 queue pairs that share their receives; each polling and on events."""
     with both_ends(where, local) as ends:
         for events in (False, True):
             for kind, sizes in SIZES.items():

@@ -108,8 +108,7 @@ def bridge(_report):
 
 @contextmanager
 def upon(ends, make, ip4="10.99.0", ip6="fd99:"):
-    """Replaces the devices of two ends by devices on netdevs upon theirs: `make(end, other)` are the `ip` commands that
-    make one called `upper` in an end's namespace."""
+    """Devices on netdevs upon those of two ends: `make(end, other)` are the `ip` commands that make one called `upper`."""
     made = []
     for number, (end, other) in enumerate((ends, reversed(ends)), 1):
         link_del(end.dev, netns=end.netns)

@@ -135,8 +135,7 @@ def pingpong(end):
 
 @contextmanager
 def talk(ends):
-    """Two programs that sleep until a message is there, over a wire on which each takes a while: they leave the machine
-    to others. They talk until they are ended."""
+    """Two programs that talk until they are ended, slowly: they leave the machine to others."""
     for end in ends:
         command(["tc", "qdisc", "add", "dev", end.netdev, "root", "netem", "delay", "5ms"], netns=end.netns)
     with both_running(pingpong(ends[0]), [*pingpong(ends[1]), ends[0].tcp], ends, PORT) as programs:

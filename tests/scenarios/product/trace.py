@@ -28,8 +28,7 @@ PLAN = ("-m", 1024, "-e", 1, "-t", 22, "-o", "swrS", "-s", "1,M,3M+5,20M")
 
 
 class RandomLosses:
-    """A rule of a relay: loses packets at random, and remembers which. The first ones pass, so that each place of the capture
-    has begun."""
+    """A rule of a relay: loses packets at random, and remembers which; not the first ones, so that each capture has begun."""
 
     def __init__(self):
         self.draw = random.Random(SEED)
@@ -137,8 +136,7 @@ wait $!
 
 
 def recorded(ends, *options):
-    """`ferroce trace` of a ping-pong between these ends, with its long options and the short ones of that: what it draws, and how
-    many packets the devices count."""
+    """What `ferroce trace` of a ping-pong draws, with its long options and that's short ones, and how many packets were sent."""
     devices = {end.dev for end in ends}
     before = sum(counters(dev)["sent_pkts"] for dev in devices)
     own = [option for option in options if option.startswith("--")]
@@ -265,8 +263,7 @@ def hidden_from_libibverbs(dev):
 
 
 def address_not_bound(end):
-    """ENODEV for a program that listens, though the kernel has bound the address: to a device that libibverbs does not list. Its
-    other reasons are in tests/lab/test_why.py."""
+    """ENODEV for a program that listens on a bound address of a device that libibverbs does not list."""
     command(["modprobe", "rdma_ucm"])
     batch(["link add dummy0 type dummy", "addr add 10.99.0.1/24 dev dummy0", "link set dummy0 up"])
     try:

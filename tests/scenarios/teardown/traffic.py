@@ -20,8 +20,7 @@ ADDRESSES = ["10.77.0.1", "10.77.0.2"]
 
 
 class Traffic:
-    """The program that forks conversations. It runs in the first namespace and holds nothing of the others. Use it in
-    a `with`."""
+    """The program that forks conversations, in the first namespace. Use it in a `with`."""
 
     def __init__(self):
         self.proc = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -69,8 +68,7 @@ class Traffic:
             time.sleep(0.002)
 
     def start(self, conversations):
-        """Starts conversations, each of ((device, GID index), (device, GID index), bytes), and waits until traffic
-        runs. Returns their processes."""
+        """Starts conversations, each of ((device, GID index), (device, GID index), bytes), until traffic runs; their processes."""
         self.forked, self.ended, self.errors, self.asked = [], {}, {}, {}
         self.running, self.closed = set(), set()
         for one, two, size in conversations:

@@ -17,8 +17,7 @@ PARAMETERS = "/sys/module/ib_srp/parameters"
 
 @contextmanager
 def target(there, here):
-    """The target at one device, with one disk for the initiator at another. Gives the number that an initiator asks for it
-    by."""
+    """The target at one device, with a disk for the initiator at another; gives the number that it asks for it by."""
     with lio.target("ib_srpt", "ib_srp") as tree:
         # A port by its first GID, an initiator by its extension, which is 0, and the GUID of its node: by addresses srpt
         # would take the one that was connected to for the initiator's.

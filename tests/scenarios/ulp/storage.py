@@ -51,8 +51,7 @@ def route(ends):
 
 @contextmanager
 def two_links():
-    """Two devices on the two netdevs of a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER
-    know."""
+    """Two devices on a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER know."""
     ends = two_ends((None, None), ("v0", "v1"))
     with wire():
         batch([f"addr add {ends[1].ip4}/24 dev v1"])
