@@ -32,9 +32,12 @@ class End:
     ip6: str
     tcp: str
 
+    def address(self, family):
+        return self.ip4 if family == 4 else self.ip6
+
     def gid(self, family=4):
         """Index of the RoCE v2 GID that carries this end's address."""
-        return gid_index(self.dev, self.ip4 if family == 4 else self.ip6)
+        return gid_index(self.dev, self.address(family))
 
 
 def read(path):
@@ -44,6 +47,14 @@ def read(path):
             return f.read().strip()
     except OSError:
         return None
+
+
+def listing(path):
+    """The names in a folder; none where it is not there."""
+    try:
+        return sorted(os.listdir(path))
+    except FileNotFoundError:
+        return []
 
 
 def write(path, text):
@@ -127,11 +138,25 @@ def port_state(dev):
 def counters(dev):
     base = f"{IB}/{dev}/ports/1/hw_counters"
     found = {}
-    for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+    for name in listing(base):
         value = read(f"{base}/{name}") or ""
         if value.isdigit() and name != "lifespan":
             found[name] = int(value)
     return found
+
+
+def totals(ends):
+    """The counters of the devices of these ends together."""
+    found = {}
+    for dev in {end.dev for end in ends}:
+        for name, value in counters(dev).items():
+            found[name] = found.get(name, 0) + value
+    return found
+
+
+def grown(before, now):
+    """By how much each counter has grown."""
+    return {name: value - before[name] for name, value in now.items()}
 
 
 @contextmanager
@@ -201,10 +226,7 @@ def linked(ends, drivers=(None, None)):
 
 
 def devices():
-    try:
-        return sorted(os.listdir(IB))
-    except FileNotFoundError:
-        return []
+    return listing(IB)
 
 
 def batch(lines, netns=None):

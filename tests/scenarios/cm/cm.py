@@ -11,28 +11,18 @@ from tests.guest.programs import program as ours, run_both
 from tests.guest.rdma_cm import connections, listens, talk
 from tests.guest.scenario import Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
+from tests.scenarios.messages.pingpong import PATHS
 from tests.scenarios.verbs.groups import GROUPS, memberships, snooping
 
-# Name of the path, where it runs, the local-path switch, family of the addresses.
-PATHS = (
-    ("loop-local", "loop", True, 4),
-    ("loop-wire", "loop", False, 4),
-    ("veth-ipv4", "pair", None, 4),
-    ("veth-ipv6", "pair", None, 6),
-)
 PINGS = shortened(50, 5)
 CONNECTIONS = shortened(1000, 10)
-
-
-def address(end, family):
-    return end.ip4 if family == 4 else end.ip6
 
 
 def rping(ends, family, *options, size=100):
     """rping with data checked at both ends: SEND, READ and WRITE in turn. Returns the client's lines."""
     every = ["-v", "-V", "-C", str(PINGS), "-S", str(size), *options]
     anywhere = "0.0.0.0" if family == 4 else "::"
-    outs = talk(["rping", "-s", "-a", anywhere, *every], ["rping", "-c", "-a", address(ends[0], family), *every], ends)
+    outs = talk(["rping", "-s", "-a", anywhere, *every], ["rping", "-c", "-a", ends[0].address(family), *every], ends)
     for out in outs:
         require("error" not in out.lower() and "invalid" not in out, f"rping: {out[-300:]}")
     seen = len(re.findall(r"ping data: rdma-ping", outs[1]))

@@ -26,10 +26,6 @@ ATTACKER = {4: "10.77.0.66", 6: "fd77::66"}
 SECOND = {4: "10.77.0.9", 6: "fd77::9"}
 
 
-def address(end, family):
-    return end.ip4 if family == 4 else end.ip6
-
-
 @contextmanager
 def attacked_pair():
     """A pair; the first end is the victim's. Its queue of received packets holds every burst."""
@@ -44,7 +40,7 @@ def attacked_pair():
             nodad = " nodad" if family == 6 else ""
             batch([f"addr add {SECOND[family]}/{bits} dev {victim.netdev}{nodad}",
                    f"neigh replace {ATTACKER[family]} lladdr {enemy} nud permanent dev {victim.netdev}",
-                   f"neigh replace {address(attacker, family)} lladdr {enemy} nud permanent dev {victim.netdev}"],
+                   f"neigh replace {attacker.address(family)} lladdr {enemy} nud permanent dev {victim.netdev}"],
                   netns=victim.netns)
             batch([f"addr add {ATTACKER[family]}/{bits} dev {attacker.netdev}{nodad}"], netns=attacker.netns)
         yield ends
@@ -58,8 +54,8 @@ FAMILIES = {4: {"opcodes": 200, "headers": 10, "requests": 4, "talks": 12, "resp
 def attack(report, family):
     """Packets of some families against the victim, and a good conversation afterwards."""
     with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out, wire(ends) as (link, _), seeded():
-        places = {"us": ATTACKER[family], "victim": address(ends[0], family), "victim-too": SECOND[family],
-                  "other": address(ends[1], family), "our-mac": mac(ends[1]), "victim-mac": mac(ends[0])}
+        places = {"us": ATTACKER[family], "victim": ends[0].address(family), "victim-too": SECOND[family],
+                  "other": ends[1].address(family), "our-mac": mac(ends[1]), "victim-mac": mac(ends[0])}
         for name, one_of in FAMILIES[family].items():
             settings = {**places, "one-of": one_of * (8 if SHORT else 1)}
             with victim(ends, family, places["us"], places["other"], out) as control:
@@ -112,7 +108,7 @@ def make_noise(report, ends, family, targets, alive, datagrams=False):
     require(len(targets) == 1, f"queue pairs that talk: {targets}")
     time.sleep(0.02)
     before = counters(ends[0].dev)
-    places = address(ends[1], family), ATTACKER[family], address(ends[0], family)
+    places = ends[1].address(family), ATTACKER[family], ends[0].address(family)
     with wire(ends) as (link, frame), seeded():
         report.note(flood(link, frame, places, int(targets[0]), count, datagrams))
     require(alive(), "a program ended")

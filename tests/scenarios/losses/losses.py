@@ -3,7 +3,7 @@
 own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
 
 from tests.guest.cases import run_program
-from tests.guest.fabric import acquaint, counters, show_packets
+from tests.guest.fabric import acquaint, grown, show_packets, totals
 from tests.guest.peer import exchange
 from tests.guest.relay import Losses, Relay
 from tests.guest.scenario import Failed, add, command, require, scenario
@@ -12,15 +12,6 @@ from tests.scenarios.verbs import errors
 
 # Only the client asks, for messages in one piece; the exponent of the ACK timeout.
 ASKING = ("-1", "-e", 1, "-t", 22)
-
-
-def grown(ends, before):
-    """By how much the counters of both devices grew, together."""
-    total = {}
-    for end, old in zip(ends, before):
-        for name, value in counters(end.dev).items():
-            total[name] = total.get(name, 0) + value - old[name]
-    return total
 
 
 # What is lost: operation, size, which packets and how often. See `Losses`.
@@ -49,11 +40,11 @@ def lose(report, cases):
         with Relay(ends) as relay:
             for what, (op, size, lost) in cases.items():
                 relay.loses = Losses(lost)
-                before = [counters(end.dev) for end in ends]
+                before = totals(ends)
                 # A message of one packet goes first: the connection gets to know the round trip.
                 exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
                 relay.loses.require_all()
-                now = grown(ends, before)
+                now = grown(before, totals(ends))
                 report.note(f"{what}: retransmitted {now['retransmitted_pkts']}, ACK timeouts {now['ack_timeout']}")
                 if now["ack_timeout"]:
                     wrong.append(what)
@@ -81,13 +72,13 @@ def refused(report, who, single):
         if single:
             show_packets(ends)
         refuse(ends[who], 3)
-        before = [counters(end.dev) for end in ends]
+        before = totals(ends)
         try:
             # Neither may a retry be spent: there is none.
             exchange(ends, 4, *ASKING, "-r", 0, "-o", "swr", "-s", "1,M+1,12M", "-n", 2)
         except Failed as e:
-            raise Failed(f"{e}; {grown(ends, before)['send_lost']} packets were refused") from None
-        now = grown(ends, before)
+            raise Failed(f"{e}; {grown(before, totals(ends))['send_lost']} packets were refused") from None
+        now = grown(before, totals(ends))
         report.note(f"{now['sent_pkts']} packets left, {now['send_lost']} were refused")
         require(now["send_lost"] >= 3, "hardly a packet was refused")
         require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
@@ -108,8 +99,8 @@ def refused_naks(report):
         acquaint(*ends)
         for end in ends:
             refuse(end, 2)
-        before = [counters(end.dev) for end in ends]
+        before = totals(ends)
         errors.judge(report, run_program("table-remote-access", *ends, seconds=90))
-        now = grown(ends, before)
+        now = grown(before, totals(ends))
         report.note(f"{now['send_retried']} packets were refused and sent later")
         require(now["send_retried"] >= 100, "hardly a packet was refused")

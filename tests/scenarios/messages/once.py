@@ -9,13 +9,12 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 
 from tests.guest import flavour
-from tests.guest.fabric import both_ends, counters, setting, tx_dropped, unsteered
+from tests.guest.fabric import both_ends, grown, setting, totals, tx_dropped, unsteered
 from tests.guest.programs import busy
 from tests.guest.scenario import add, require, scenario, shortened
-from tests.scenarios.messages.perftest import PORT, converse
+from tests.scenarios.messages.perftest import PLACES, PORT, converse
 
 TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw")
-PLACES = (("loop-local", "loop", True), ("veth", "pair", None))
 MTU = 4096
 # perftest's own depth of a send queue. With fewer iterations than that it takes a smaller one.
 DEPTH = 128
@@ -50,11 +49,7 @@ def lossless(where, local, steering=True):
 
 def counted(ends):
     """The counters of both ends together, and what the netdevs between them dropped."""
-    found = {"dropped": sum(tx_dropped(end) for end in set(ends))}
-    for dev in {end.dev for end in ends}:
-        for name, value in counters(dev).items():
-            found[name] = found.get(name, 0) + value
-    return found
+    return totals(ends) | {"dropped": sum(tx_dropped(end) for end in set(ends))}
 
 
 def require_still(what, grew, names):
@@ -94,7 +89,7 @@ def run_as_typed(report, tool, ends, size, qps=1, receives="enough"):
              for end in ends]
     before = counted(ends)
     found = converse(what, *sides, ends, 60)
-    grew = {name: value - before[name] for name, value in counted(ends).items()}
+    grew = grown(before, counted(ends))
     require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
     require(grew["dropped"] == 0, f"{what}: a link that loses nothing dropped {grew['dropped']} packets")
     if flavour.current().is_ferroce:

@@ -5,7 +5,7 @@ counted. It checks no data itself; `verbs.*` and pingpong do, by the same ways."
 import re
 
 from tests.guest import flavour
-from tests.guest.fabric import both_ends, counters
+from tests.guest.fabric import both_ends, grown, totals
 from tests.guest.programs import run_both
 from tests.guest.scenario import add, require, shortened
 
@@ -62,14 +62,6 @@ def converse(what, server, client, ends, limit):
     return rows(outs[1])
 
 
-def counted(ends):
-    found = {}
-    for dev in {end.dev for end in ends}:
-        for name, value in counters(dev).items():
-            found[name] = found.get(name, 0) + value
-    return found
-
-
 def judge(what, tool, size, text, within, grew):
     """The messages went the way that is meant, as many as were asked for, and none was refused."""
     way, other, pieces = ("local", "sent", "segments") if within else ("sent", "local", "pkts")
@@ -90,9 +82,9 @@ def runs(report, table, where, local):
     with both_ends(where, local) as ends:
         for tool, size, text in table:
             what = f"{tool} {text} of {size} bytes"
-            before = counted(ends)
+            before = totals(ends)
             found = measure(tool, ends, text.split() + ([] if "atomic" in tool else ["-s", str(size)]), iters=ITERS)
-            grew = {name: value - before[name] for name, value in counted(ends).items()}
+            grew = grown(before, totals(ends))
             require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
             if flavour.current().is_ferroce:
                 judge(what, tool, size, text, where == "loop", grew)

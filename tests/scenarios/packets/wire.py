@@ -74,7 +74,7 @@ def captures(report, what, capture, leaves, types):
                 command(["cp", f"/tmp/{name}", f"{RESULTS}/{name}"])
                 parts.append({"asks": asks, "serves": serves, "family": family, "mtu": MTU, "capture": name,
                               "client": client, "server": server,
-                              "client_ip": ends[1].ip4 if family == 4 else ends[1].ip6, "types": types})
+                              "client_ip": ends[1].address(family), "types": types})
     with open(f"{RESULTS}/{what}{leaves}", "w", encoding="utf-8") as f:
         json.dump(parts, f)
     report.note(f"{len(parts)} captures")

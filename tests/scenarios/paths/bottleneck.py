@@ -6,7 +6,7 @@ import tempfile
 from contextlib import contextmanager
 
 from tests.guest import roce
-from tests.guest.fabric import IB, acquaint, counters, setting, tx_packets, unsteered, wait_until
+from tests.guest.fabric import IB, acquaint, counters, grown, setting, tx_packets, unsteered, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import both_running, on_cpu, tail
 from tests.guest.relay import Relay, receive
@@ -114,7 +114,7 @@ def share(ends, marks):
             wait_until("packets pass the queue", enough, 60)
         except Failed as e:
             raise Failed(f"{e}: {queue.carried}, {queue.dropped} dropped") from None
-    return queue, [{name: n - was[name] for name, n in counters(end.dev).items()} for end, was in zip(ends, before)]
+    return queue, [grown(was, counters(end.dev)) for end, was in zip(ends, before)]
 
 
 @scenario("paths.bottleneck", 120, rxe="rdma_rxe has other counters")
@@ -153,7 +153,7 @@ def marked_batches(report):
             before, batches = [counters(end.dev) for end in ends], tx_packets(ends[1])
             with taking_part(ends), unsteered(ends):
                 exchange(ends, family, "-1", "-o", "w", "-s", 1 << 20, "-n", 8)
-            receiver, sender = ({name: n - was[name] for name, n in counters(end.dev).items()} for end, was in zip(ends, before))
+            receiver, sender = (grown(was, counters(end.dev)) for end, was in zip(ends, before))
             batches = tx_packets(ends[1]) - batches
             report.note(f"IPv{family}: {sender['sent_pkts']} packets in {batches} batches, of which "
                         f"{receiver['np_ecn_marked_roce_packets']} came marked; {receiver['np_cnp_sent']} notifications, "

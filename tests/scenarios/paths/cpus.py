@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from tests.guest.fabric import both_ends, counters, setting, wait_until
 from tests.guest.programs import both_running, tail
 from tests.guest.scenario import SEED, Failed, Skipped, add, command, require, seeded, shortened
+from tests.scenarios.messages.perftest import PLACES
 
 PORT = 18515
 # How often each CPU goes and comes back, and the packets that must move each time.
@@ -24,7 +25,6 @@ CONVERSATIONS = {
     "streams": ("ib_write_bw", *PERFTEST, "-s", "4096", "-q", "16"),
     "reads": ("ib_read_bw", *PERFTEST, "-s", "65536"),
 }
-PLACES = (("loop-local", "loop", True), ("veth", "pair", None))
 
 
 def others():

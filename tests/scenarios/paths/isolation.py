@@ -15,7 +15,6 @@ from tests.guest.peer import Conversation, exchange
 from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, command, require, scenario
 from tests.scenarios.hostile import generator
-from tests.scenarios.hostile.hostile import address
 from tests.scenarios.losses.fault import controlled, progress
 
 
@@ -24,7 +23,7 @@ class Victim:
 
     def __init__(self, control, ends, family):
         self.ask, self.ends = control.ask, ends
-        self.us, self.peer = address(ends[0], family), address(ends[1], family)
+        self.us, self.peer = (end.address(family) for end in ends)
         self.make("rts")
 
     def make(self, kind):
@@ -67,7 +66,7 @@ class Victim:
 @contextmanager
 def victim(ends, family):
     """A victim at the first end; its peer is said to be at the second, where nobody is."""
-    peer = address(ends[1], family)
+    peer = ends[1].address(family)
     with tempfile.TemporaryFile("w+") as out, generator.victim(ends, family, peer, peer, out) as control:
         yield Victim(control, ends, family)
 

@@ -34,16 +34,16 @@ def healthy(*before):
     require(not problems, f"problems on a machine that has none: {problems}")
 
 
-def finds(report, check, text, fix, *before):
-    """One problem, with these words; returns its fix."""
+def finds(report, check, text, fix, *before, beside=()):
+    """One problem, with these words, and those that are known beside it; returns its fix."""
     problems = doctor(*before)
     said = [(p["check"], p["text"], p["fix"]) for p in problems]
-    require(len(problems) == 1, f"not one problem of {check}: {said}")
-    require(problems[0]["check"] == check, f"a problem of {said}, not of {check}")
-    require(re.search(text, problems[0]["text"]), f"it does not say {text}: {said}")
-    require(re.search(fix, problems[0]["fix"]), f"it does not name {fix}: {said}")
-    report.note(f"{problems[0]['text']} | {problems[0]['fix']}")
-    return problems[0]["fix"]
+    require(sorted(p["check"] for p in problems) == sorted([check, *beside]), f"not one problem of {check}: {said}")
+    one = next(p for p in problems if p["check"] == check)
+    require(re.search(text, one["text"]), f"it does not say {text}: {said}")
+    require(re.search(fix, one["fix"]), f"it does not name {fix}: {said}")
+    report.note(f"{one['text']} | {one['fix']}")
+    return one["fix"]
 
 
 def carry_out(fix, *before):
@@ -334,8 +334,8 @@ def module_mistakes(report):
         command(["modprobe", "-r", "ferroce"])
         require(end.dev not in devices(), "the device outlived its module")
         with covered(os.path.dirname(file)) as inside:
-            among(report, "module", f"there is no module ferroce for the kernel {re.escape(release)}",
-                  "^apt install ferroce-dkms", *inside)
+            finds(report, "module", f"there is no module ferroce for the kernel {re.escape(release)}",
+                  "^apt install ferroce-dkms", *inside, beside=["link"])
             config = contents(f"/lib/modules/{release}/config")
             other = config.replace(b"\nCONFIG_RUST=y\n", b"\n# CONFIG_RUST is not set\n")
             require(other != config, "this kernel is built without CONFIG_RUST")
@@ -343,27 +343,19 @@ def module_mistakes(report):
                 f.write(other)
                 f.flush()
                 command([*inside, "mount", "--bind", f.name, f"/lib/modules/{release}/config"])
-                among(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
-                      *inside)
+                finds(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
+                      *inside, beside=["link"])
         with covered("/sys/module/module/parameters/sig_enforce", b"Y\n") as inside:
-            among(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside)
+            finds(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside,
+                  beside=["link"])
         with own_mounts() as inside, tempfile.NamedTemporaryFile() as f:
             # As Secure Boot has it; product.boot has the kernel do so.
             f.write(b"none [integrity] confidentiality\n")
             f.flush()
             command([*inside, "mount", "-t", "securityfs", "securityfs", "/sys/kernel/security"])
             command([*inside, "mount", "--bind", f.name, "/sys/kernel/security/lockdown"])
-            among(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside)
+            finds(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside,
+                  beside=["link"])
         require(not os.path.exists("/sys/module/ferroce"), "the doctor has loaded what it says cannot be loaded")
         finds(report, "link", "there is no ferroce link", "^ferroce add")
         require(os.path.exists("/sys/module/ferroce"), "the doctor has not tried to load the module")
-
-
-def among(report, check, text, fix, *before):
-    """One problem with these words beside that of the link that is missing."""
-    problems = doctor(*before)
-    said = [(p["check"], p["text"], p["fix"]) for p in problems]
-    require(sorted(p["check"] for p in problems) == sorted([check, "link"]), f"not {check} and link: {said}")
-    one = next(p for p in problems if p["check"] == check)
-    require(re.search(text, one["text"]) and re.search(fix, one["fix"]), f"it does not say {text}, {fix}: {said}")
-    report.note(f"{one['text']} | {one['fix']}")

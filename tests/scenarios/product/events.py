@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path, wait_until, write
+from tests.guest.fabric import acquaint, counters, grown, loop, pair, set_local_path, wait_until, write
 from tests.guest.netlink import in_netns
 from tests.guest.peer import exchange
 from tests.guest.programs import program
@@ -116,10 +116,6 @@ def qps_of(events, dev):
     return {event.field["qpn"] for event in named(events, "qp") if event.field["dev"] == dev}
 
 
-def grown(before, dev):
-    return {name: value - before[name] for name, value in counters(dev).items()}
-
-
 def agree(events, dev, counted):
     """The events of a device are what it has counted. Returns how many were compared."""
     own = qps_of(events, dev)
@@ -161,7 +157,7 @@ def lossy(report):
             before = [counters(end.dev) for end in ends]
             exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
             events = stop()
-            compared = sum(agree(events, end.dev, grown(old, end.dev)) for end, old in zip(ends, before))
+            compared = sum(agree(events, end.dev, grown(old, counters(end.dev))) for end, old in zip(ends, before))
         lost = packets(events, "tx") - packets(events, "rx")
         wanted = Counter()
         for (_, qpn, _, psn), times in relay.loses.lost.items():
@@ -218,7 +214,7 @@ def statuses(report):
             with recording() as stop:
                 before = counters(end.dev)
                 told = command([program("example_statuses"), end.dev, str(end.gid())]).stdout
-                events, counted = stop(), grown(before, end.dev)
+                events, counted = stop(), grown(before, counters(end.dev))
             wanted = {int(number) for number in re.findall(r"^ *(\d+) ", told, re.M)}
             seen = {STATUSES.get(event.field["status"]) for event in named(events, "complete")}
             require(len(wanted) >= 11 and wanted <= seen, f"without an event: {wanted - seen}")
@@ -247,7 +243,7 @@ def drops(report):
             events = stop()
 
         def counted():
-            return {name: n for name, n in grown(before, ends[1].dev).items() if name.startswith("drop_") and n}
+            return {name: n for name, n in grown(before, counters(ends[1].dev)).items() if name.startswith("drop_") and n}
 
         # ib_core shows values that are up to 10 ms old.
         wait_until("all are counted", lambda: sum(counted().values()) >= 4)

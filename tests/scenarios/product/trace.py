@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 
-from tests.guest.fabric import IB, acquaint, batch, counters, loop, pair, plug, read, unplug, wait_until
+from tests.guest.fabric import IB, acquaint, batch, counters, grown, loop, pair, plug, read, unplug, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
@@ -96,8 +96,8 @@ def losses(report):
                 exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
             counted = Counter()
             for end, old in zip(ends, before):
-                now = counters(end.dev)
-                counted[end.ip4] = sum(now[name] - old[name] for name in ("retransmitted_pkts", "tail_probes"))
+                grew = grown(old, counters(end.dev))
+                counted[end.ip4] = grew["retransmitted_pkts"] + grew["tail_probes"]
         for path in (LEFT, RIGHT):
             shutil.copy(path, "/srv/results/")
         report.note(f"lost {sum(relay.loses.lost.values())} packets; sent again by the counters: {dict(counted)}")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """iSCSI over RDMA: the stock kernel's LIO target with a RAM disk, and open-iscsi."""
 
-import glob
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from tests.guest.fabric import wait_until
 from tests.guest.programs import listens_at
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, write
 
 NAME = "iqn.2026-01.org.example:ferroce"
 INITIATOR = f"{NAME}-host"
@@ -65,7 +64,7 @@ def session(address, replacement=120):
 
 
 def disks():
-    return [os.path.basename(path) for path in glob.glob("/sys/class/iscsi_session/*/device/target*/*/block/*")]
+    return disks_of("iscsi_session/*")
 
 
 @scenario("ulp.iser", 180)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from tests.guest.fabric import counters
 from tests.guest.scenario import command
-from tests.scenarios.ulp.storage import MIB, grown, modules, own_mounts, same, verified, write
+from tests.scenarios.ulp.storage import MIB, configfs, grown, modules, ram_disk, same, verified, write
 
 LIO = "/sys/kernel/config/target"
 BACKSTORE = f"{LIO}/core/iblock_0"
@@ -50,16 +50,14 @@ class Tree:
 @contextmanager
 def target(*names):
     """A tree with a disk, and these modules."""
-    own_mounts()
-    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    ram_disk(SIZE)
     # The driver of SCSI disks, for who has no udev that loads it when one comes.
     command(["modprobe", "sd_mod"])
     # LIO loads each of its kinds of disks that there is when it is first used.
     kinds = [name for name in ("target_core_iblock", "target_core_file", "target_core_pscsi", "target_core_user")
              if command(["modinfo", "-n", name], ok=None).returncode == 0]
     with modules("brd", *kinds, *names):
-        if not os.path.isdir(LIO):
-            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+        configfs()
         tree = Tree()
         try:
             for path in (BACKSTORE, DEVICE):

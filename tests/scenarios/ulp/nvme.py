@@ -10,7 +10,7 @@ from tests.guest import flavour
 from tests.guest.fabric import counters, devices, link_add, link_del, loop, read, wait_active, wait_until
 from tests.guest.scenario import command, require, scenario
 from tests.scenarios.ulp.storage import (
-    MIB, Load, disk_file, grown, modules, no_namespace_is_left, own_mounts, route, same, two_links, verified, write)
+    MIB, Load, configfs, disk_file, grown, modules, no_namespace_is_left, ram_disk, route, same, two_links, verified, write)
 
 NVMET = "/sys/kernel/config/nvmet"
 NQN = "ferroce"
@@ -34,12 +34,10 @@ def withdraw():
 @contextmanager
 def target(address, shared=False):
     """The kernel's target at an address, with modules of its own; with receives that its connections share or not."""
-    own_mounts()
-    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    ram_disk(SIZE)
     command(["modprobe", "nvmet-rdma", f"use_srq={'y' if shared else 'n'}"])
     with modules("brd", "nvmet-rdma", "nvme-rdma"):
-        if not os.path.isdir(NVMET):
-            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+        configfs()
         for path in (SUBSYSTEM, NAMESPACE, PORT):
             os.mkdir(path)
         try:

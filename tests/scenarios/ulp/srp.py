@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """SCSI over RDMA (SRP): the stock kernel's LIO target with a RAM disk, and its initiator, connected by rdma_cm."""
 
-import glob
 import os
 from contextlib import contextmanager, suppress
 
 from tests.guest.fabric import IB, gid_table, read, wait_until
 from tests.guest.scenario import scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, write
 
 PORT = 5555
 PORTS = "/sys/class/srp_remote_ports"
@@ -38,7 +37,7 @@ def target(there, here):
 
 
 def disks():
-    return [os.path.basename(path) for path in glob.glob("/sys/class/srp_host/host*/device/target*/*/block/*")]
+    return disks_of("srp_host/host*")
 
 
 @contextmanager

@@ -79,6 +79,23 @@ def verified(path, mib=8):
              "--rw=randwrite", "--bs=4k", "--name=sequential", "--stonewall", f"--offset={half}", "--rw=write", "--bs=1M"], timeout=120)
 
 
+def disks_of(pattern):
+    """The names of the disks whose folders in sysfs are these."""
+    return [os.path.basename(path) for path in glob.glob(f"/sys/class/{pattern}/device/target*/*/block/*")]
+
+
+def ram_disk(size):
+    """A disk for a target. What is mounted from here on is the scenario's own."""
+    own_mounts()
+    command(["modprobe", "brd", "rd_nr=1", f"rd_size={size >> 10}"])
+
+
+def configfs():
+    """By which the kernel's targets are told what to do; their modules bring it."""
+    if not os.path.ismount("/sys/kernel/config"):
+        command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+
+
 def disk_file(disks):
     """The file of the first disk of these, when it is there. In sysfs a disk is sooner."""
     def is_there():

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import WAYS, counters, each_way, loop, pair, read, setting
+from tests.guest.fabric import WAYS, counters, each_way, grown, loop, pair, read, setting
 from tests.guest.scenario import Skipped, add, command, require, scenario
 
 # Packets of a stream must not overtake each other, whichever CPU sends them. With nothing lost on the way, a
@@ -84,12 +84,12 @@ def stream(report, end, what, delayed):
         with no_loss_on_the_way(delayed) as dropped:
             before = counters(end.dev)
             what.run(end)
-            grown = {key: value - before[key] for key, value in counters(end.dev).items()}
+            grew = grown(before, counters(end.dev))
             lost = dropped()
         if not flavour.current().is_ferroce:
             return
-        judge_order(report, grown, lost)
-        if grown[what.counter]:
+        judge_order(report, grew, lost)
+        if grew[what.counter]:
             return
     require(False, f"{what.counter} did not count in {ATTEMPTS} runs")
 
