@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from tests.bench import charts, plan
 from tests.guest.agent import Events
@@ -37,6 +37,15 @@ def ends_of(driver, stack):
         stack.callback(command, ["ip", "netns", "del", end.netns], ok=None)
     join(*ends)
     return stack.enter_context(linked(ends, both))
+
+
+@contextmanager
+def both_drivers(events):
+    """The two devices of each driver, by its name."""
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+        yield ends
 
 
 def cpu_model():
@@ -67,15 +76,15 @@ def measure(row, driver, ends):
     raise Failed(f"{row.key} on {driver}: perftest could not tell the time in {ATTEMPTS} attempts")
 
 
-def places(row, ends):
-    """Where the server and the client of a row run: on one device, or at both ends."""
-    return (ends[0], ends[0]) if row.place == "local" else ends
+def places(place, ends):
+    """Where a server and its client run: on one device, or at both ends."""
+    return (ends[0], ends[0]) if place == "local" else ends
 
 
 def run_once(row, driver, ends):
     if row.kind == "connections":
         return connect(row, ends)
-    server, client = places(row, ends)
+    server, client = places(row.place, ends)
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
     both = [row.argv(end.dev, end.gid(), PORT) for end in (server, client)]
@@ -103,10 +112,7 @@ def rounds(events, wanted, quick, times):
     """All rounds. A row that fails is told, and left out from then on."""
     todo = plan.rows(quick, times)
     broken = set()
-    with ExitStack() as stack:
-        stack.enter_context(connections())
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with connections(), both_drivers(events) as ends:
         for turn in range(wanted):
             order = plan.DRIVERS if turn % 2 == 0 else plan.DRIVERS[::-1]
             for row in todo:
@@ -142,10 +148,7 @@ def tcp(ends, size, often):
 
 def draw(events, times):
     """The points of all charts. What fails is told, and leaves a gap."""
-    with ExitStack() as stack:
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
-
+    with both_drivers(events) as ends:
         def point(chart, line, get):
             try:
                 events.put(event="point", chart=chart.name, line=line, points=[p for p in get() if p[1] > 0])
@@ -155,7 +158,7 @@ def draw(events, times):
         for chart in charts.plans(times):
             for x, row in chart.rows.items():
                 for driver, pair in ends.items():
-                    where = places(row, pair)
+                    where = places(row.place, pair)
                     if row.kind == "distribution":
                         point(chart, charts.DRIVERS[driver], lambda: charts.parts_of(distribution(row, where)))
                     else:
@@ -166,12 +169,10 @@ def draw(events, times):
 
 def instructions(events):
     """What one operation costs: see ops.c. Both ends are in one process, which may use devices of any namespace."""
-    with ExitStack() as stack:
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with both_drivers(events) as ends:
         for place in plan.PLACES:
             for driver in plan.DRIVERS:
-                one, two = ends_in(place, ends[driver])
+                one, two = places(place, ends[driver])
                 try:
                     out = command([OPS, one.dev, str(one.gid()), two.dev, str(two.gid())], timeout=120).stdout
                 except Failed as e:
@@ -182,11 +183,6 @@ def instructions(events):
                         events.put(event="note", text=f"{place}, {driver}: {value}")
                     else:
                         events.put(event="instructions", place=place, row=name, driver=driver, value=int(value))
-
-
-def ends_in(place, pair):
-    one, two = pair
-    return (one, one) if place == "local" else (one, two)
 
 
 # How often the messages of a row are sent while the host looks: most of the time is theirs then, and not the start's.
@@ -202,10 +198,7 @@ def write_symbols(where, driver):
 def watched_row(events, where, name):
     """Runs the tool of one row with each driver while the host looks at the processors."""
     row = next(row for row in plan.rows(times=TIMES_WATCHED) if row.name == name)
-    with ExitStack() as stack:
-        stack.enter_context(connections())
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with connections(), both_drivers(events) as ends:
         for driver in plan.DRIVERS:
             write_symbols(where, driver)
             events.put(event="watch", driver=driver)
@@ -215,11 +208,9 @@ def watched_row(events, where, name):
 
 def watched(events, where, place, row):
     """Repeats one operation of ops.c with each driver until the host has said by a file that it has looked."""
-    with ExitStack() as stack:
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with both_drivers(events) as ends:
         for driver in plan.DRIVERS:
-            one, two = ends_in(place, ends[driver])
+            one, two = places(place, ends[driver])
             argv = [OPS, one.dev, str(one.gid()), two.dev, str(two.gid()), row]
             with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as ops:
                 try:

@@ -4,9 +4,7 @@ tunnels over veth."""
 
 import fcntl
 import os
-import select
 import struct
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,7 +12,8 @@ from tests.guest import netlink
 from tests.guest.fabric import (WIRE_MTU, acquaint, batch, counters_if_it_fails, join, no_dad, plug, setting, two_ends,
                                 unplug, wait_active)
 from tests.guest.netlink import in_netns
-from tests.guest.scenario import PATIENCE, Skipped, command
+from tests.guest.relay import Wire
+from tests.guest.scenario import Skipped, command
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 0x0001, 0x1000
 SPACES = ("fa", "fb")
@@ -30,45 +29,21 @@ TUNNELS = {
 def open_tun(netns, name):
     """Makes a tun device, which lives as long as the file is open."""
     def made():
-        fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
-        return fd
+        file = open(os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK), "r+b", buffering=0)
+        fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        return file
 
     return in_netns(netns, made)
 
 
-class Wire:
-    """Carries what one of two tun devices sends to the other. Use it in a `with`."""
+class TunWire(Wire):
+    """A wire between two tun devices."""
 
-    def __init__(self, one, two):
-        self.other = {one: two, two: one}
-        self.packets = 0
-        self.stop, self.stopped = os.pipe()
-        self.thread = threading.Thread(target=self._run, daemon=True)
+    packets = 0
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        os.close(self.stopped)
-        self.thread.join(timeout=10 * PATIENCE)
-        os.close(self.stop)
-        for fd in self.other:
-            os.close(fd)
-
-    def _run(self):
-        while True:
-            ready = select.select([*self.other, self.stop], [], [])[0]
-            if self.stop in ready:
-                return
-            for source in ready:
-                try:
-                    os.write(self.other[source], os.read(source, 65536))
-                    self.packets += 1
-                except OSError:
-                    # A netdev that is down loses packets.
-                    pass
+    def carry(self, source, other):
+        os.write(other.fileno(), os.read(source.fileno(), 65536))
+        self.packets += 1
 
 
 @contextmanager
@@ -86,7 +61,7 @@ def tun_pair(mtu=WIRE_MTU):
             made.append(open_tun(end.netns, end.netdev))
             # A full queue drops packets, however long the program that empties it may need.
             batch([f"link set {end.netdev} mtu {mtu} txqueuelen 20000"], netns=end.netns)
-        with Wire(*made) as wire:
+        with TunWire(*made) as wire:
             with plugged(one, two):
                 yield (one, two), wire
     finally:

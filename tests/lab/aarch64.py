@@ -110,17 +110,9 @@ def apt(arch):
 
 
 def make_new(root, final):
-    cache = config.cache()
-    log = cache / "aarch64.log"
-    log.write_text("", encoding="utf-8")
     if config.debian() != config.STABLE:
         raise LabError(f"aarch64 is for the kernels of {config.STABLE.kernels}; leave FERROCE_KERNEL away")
-    if shutil.disk_usage(cache).free < DISK_NEEDED:
-        raise LabError(f"{cache} has less than {DISK_NEEDED >> 30} GiB free, which the set-up for aarch64 needs")
-    step(f"make the set-up for aarch64 in {cache} (some minutes, once; log in {log})")
-    for old in cache.glob("new-aarch64-*"):
-        setup.remove_tree(old)
-    new = cache / f"new-aarch64-{os.getpid()}"
+    new, log = setup.begin("aarch64", DISK_NEEDED, "the set-up for aarch64")
     for name in ("cross", "guest", "packages", "root"):
         (new / name).mkdir(parents=True)
     kernel, cc = fetch(root, new, log)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -98,9 +97,8 @@ def make_new(root, kind):
     for old in cache.glob(f"new-{kind.name}-*"):
         if old != new and len(old.name) == len(new.name):
             setup.remove_tree(old)
-    free = shutil.disk_usage(cache).free
-    if not new.exists() and free < DISK_NEEDED:
-        raise LabError(f"{cache} has {free >> 30} GiB free and the {kind.about} needs {DISK_NEEDED >> 30}")
+    if not new.exists():
+        setup.require_room(DISK_NEEDED, f"the {kind.about}")
     (new / "root/usr").mkdir(parents=True, exist_ok=True)
     log = cache / f"{kind.name}.log"
     log.write_text("", encoding="utf-8")

@@ -116,22 +116,30 @@ def in_root(root, command, what, log, **kw):
     return run(chroot_command(root, command, writable=True, **kw), what, log)
 
 
+def require_room(needed, what):
+    free = shutil.disk_usage(config.cache()).free
+    if free < needed:
+        raise LabError(f"{config.cache()} has {free >> 30} GiB free and {what} needs {needed >> 30}; make room or name "
+                       "another place in FERROCE_CACHE")
+
+
+def begin(name, needed, what, log=None):
+    """Where something large is to be made until it is whole, and the log of that; what was left there before goes."""
+    cache = config.cache()
+    require_room(needed, what)
+    log = cache / f"{log or name}.log"
+    log.write_text("", encoding="utf-8")
+    step(f"make {what} in {cache} (some minutes, once; log in {log})")
+    for old in cache.glob(f"new-{name}-*"):
+        remove_tree(old)
+    return cache / f"new-{name}-{os.getpid()}", log
+
+
 def make_root():
     """The Debian root: packages, kernel, prepared kernel tree."""
-    cache = config.cache()
-    log = cache / "setup.log"
-    log.write_text("", encoding="utf-8")
-    site = debian.mirror()
-    free = shutil.disk_usage(cache).free
-    if free < DISK_NEEDED:
-        raise LabError(f"{cache} has {free >> 30} GiB free and set-up needs {DISK_NEEDED >> 30}; make room or name "
-                       "another place in FERROCE_CACHE")
-    made_of = config.debian()
-    step(f"make a Debian {made_of.suite} root from {site} in {cache} (some minutes, once; log in {log})")
+    cache, site, made_of = config.cache(), debian.mirror(), config.debian()
+    new, log = begin("root", DISK_NEEDED, f"a Debian {made_of.suite} root from {site}", log="setup")
     debian.check_reachable(site, made_of.kernels)
-    for old in cache.glob("new-root-*"):
-        remove_tree(old)
-    new = cache / f"new-root-{os.getpid()}"
     step("  Debian packages: tools to build with, stock RDMA programs")
     options = [f"--aptopt={line}" for line in debian.apt_config()]
     run(["mmdebstrap", "--mode=root", "--variant=minbase", *options, "--include=" + ",".join(config.ROOT_PACKAGES),
