@@ -96,19 +96,15 @@ def fragmented(_report):
     """A perfect packet in two IP fragments is dropped and counted as trouble with the IP header; whole it is taken."""
     with pair() as ends:
         acquaint(*ends)
-        wire = sender("fb", ends[1].netdev)
 
         def send(*packets):
             for packet in packets:
                 wire.send(ethernet(mac(ends[1]), mac(ends[0]), packet))
 
-        try:
-            with victim(ends, 4) as target:
-                packet = target.packet()
-                target.require_refused("in fragments", lambda: send(*roce.fragments(packet, 40)), "drop_ip_header")
-                target.require_taken("whole", lambda: send(packet))
-        finally:
-            wire.close()
+        with sender("fb", ends[1].netdev) as wire, victim(ends, 4) as target:
+            packet = target.packet()
+            target.require_refused("in fragments", lambda: send(*roce.fragments(packet, 40)), "drop_ip_header")
+            target.require_taken("whole", lambda: send(packet))
 
 
 @scenario("headers.path-mtu", 60, rxe="rdma_rxe has other counters")

@@ -77,7 +77,7 @@ def ethernet(source, target, packet):
 
 
 def sender(netns, netdev):
-    """A function that puts a frame on a wire."""
+    """A socket that puts frames on a wire."""
     made = in_netns(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
     in_netns(netns, lambda: made.bind((netdev, 0)))
     return made
@@ -93,9 +93,8 @@ def second_netdev(_report):
             batch([f"link set {netdev} up"], netns=netns)
         # The kernel itself may not refuse it.
         command(["sysctl", "-q", "-w", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.vc.rp_filter=0"], netns="fa")
-        right, wrong = sender("fb", ends[1].netdev), sender("fb", "vd")
         frames = ((mac(ends[1]), mac(ends[0])), (mac(replace(ends[1], netdev="vd")), mac(replace(ends[0], netdev="vc"))))
-        try:
+        with sender("fb", ends[1].netdev) as right, sender("fb", "vd") as wrong:
             for family in (4, 6):
                 with victim(ends, family) as target:
                     packet = target.packet()
@@ -103,9 +102,6 @@ def second_netdev(_report):
                                            lambda: wrong.send(ethernet(*frames[1], packet)))
                     target.require_taken(f"IPv{family} by the right one",
                                          lambda: right.send(ethernet(*frames[0], packet)))
-        finally:
-            right.close()
-            wrong.close()
 
 
 @scenario("isolation.local-process", 60, rxe="rdma_rxe has other counters")
@@ -114,16 +110,10 @@ def local_process(_report):
     with pair() as ends:
         acquaint(*ends)
         raw = in_netns("fa", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
-        right = sender("fb", ends[1].netdev)
-        try:
-            with victim(ends, 4) as target:
-                packet = target.packet()
-                target.require_refused("by lo", lambda: raw.sendto(packet, (target.us, 0)))
-                target.require_taken("by the netdev",
-                                     lambda: right.send(ethernet(mac(ends[1]), mac(ends[0]), packet)))
-        finally:
-            raw.close()
-            right.close()
+        with raw, sender("fb", ends[1].netdev) as right, victim(ends, 4) as target:
+            packet = target.packet()
+            target.require_refused("by lo", lambda: raw.sendto(packet, (target.us, 0)))
+            target.require_taken("by the netdev", lambda: right.send(ethernet(mac(ends[1]), mac(ends[0]), packet)))
 
 
 def watch_egress(end, protocol):

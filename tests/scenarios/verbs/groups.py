@@ -134,13 +134,9 @@ def gone(_report):
             require(member(), "the host is in no group")
             link_del(ends[0].dev, netns=ends[0].netns)
             require(not member(), "the groups are not left with the link")
-    with pair() as ends:
-        with held(ends[0]) as member:
-            require(member(), "the host is in no group")
-            batch([f"link del {ends[0].netdev}"], netns=ends[0].netns)
-            wait_until("the groups go with the netdev", lambda: not member())
-    with pair() as ends:
-        with held(ends[0]) as member:
-            require(member(), "the host is in no group")
-            batch([f"link set {ends[0].netdev} netns {ends[1].netns}"], netns=ends[0].netns)
-            wait_until("the groups go with the netdev", lambda: not member())
+    for goes in ("link del {}", "link set {} netns fb"):
+        with pair() as ends:
+            with held(ends[0]) as member:
+                require(member(), "the host is in no group")
+                batch([goes.format(ends[0].netdev)], netns=ends[0].netns)
+                wait_until("the groups go with the netdev", lambda: not member())
