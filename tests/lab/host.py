@@ -9,6 +9,7 @@ import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable
 
 from command.trace import calls, elf
@@ -64,38 +65,32 @@ def packages():
     return [name for name in found if name != fuzz.PACKAGE]
 
 
-def cargo_test(package, env=None):
+def cargo_test(package, root, env=None):
     """All tests of one crate. A fresh number goes with each run, for those that do something else each time."""
-    def run(root):
-        fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
-        if package in ("ferroce-host-tests", "ferroce-hostile"):
-            say.step(f"FERROCE_FRESH={fresh} makes the same random runs again")
-        out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package],
-                      env={"FERROCE_FRESH": fresh, **(env or {})}, limit=1500)
-        ran = sum(int(n) for n in re.findall(r"(\d+) passed", out))
-        ignored = sum(int(n) for n in re.findall(r"(\d+) ignored", out))
-        if not ran:
-            raise Bad("the crate has no test", out)
-        return f"{ran} tests" + (f", {ignored} ignored" if ignored else "")
-
-    return run
+    fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
+    if package in ("ferroce-host-tests", "ferroce-hostile"):
+        say.step(f"FERROCE_FRESH={fresh} makes the same random runs again")
+    out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package],
+                  env={"FERROCE_FRESH": fresh, **(env or {})}, limit=1500)
+    ran = sum(int(n) for n in re.findall(r"(\d+) passed", out))
+    ignored = sum(int(n) for n in re.findall(r"(\d+) ignored", out))
+    if not ran:
+        raise Bad("the crate has no test", out)
+    return f"{ran} tests" + (f", {ignored} ignored" if ignored else "")
 
 
 def provider_test(root):
     """The provider's tests, with the sources of rdma-core that the archive had; says where it had others."""
     notes, missing = setup.rdma_core_notes()
     env = {"FERROCE_ALLOW_MISSING_SOURCES": "1"} if missing else None
-    return "; ".join([cargo_test("ferroce-provider", env)(root), *notes])
+    return "; ".join([cargo_test("ferroce-provider", root, env), *notes])
 
 
-def fuzzing(target, runs):
+def fuzzing(target, runs, root):
     """A fixed number of runs of libFuzzer, with a fresh seed."""
-    def run(root):
-        seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
-        say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
-        return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed, runs)
-
-    return run
+    seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
+    say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
+    return fuzz.check(partial(in_root, root, limit=1500), target, seed, runs)
 
 
 def clippy(root):
@@ -247,14 +242,16 @@ def debian_packages(root):
     return f"{len(first)} packages, built twice"
 
 
-def dkms_package(*how):
-    """A test of the package for DKMS: see tests/lab/dkms.py."""
-    def run(root):
-        text, wrong = dkms.check(root, *how)
-        if wrong:
-            raise Bad("; ".join(wrong), text)
-        return re.search(r"^status: (.*)$", text, re.M).group(1)
-    return run
+def dkms_package(root, *how):
+    """The package for DKMS: see tests/lab/dkms.py."""
+    text, wrong = dkms.check(root, *how)
+    if wrong:
+        raise Bad("; ".join(wrong), text)
+    return re.search(r"^status: (.*)$", text, re.M).group(1)
+
+
+def dkms_from_source(root):
+    return dkms_package(root, dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")
 
 
 def aarch64_build(root):
@@ -285,18 +282,17 @@ def tests(runs=None):
         Test("host.clippy", "clippy of the host crates, warnings denied", clippy, lane="cargo"),
     ]
     for package in packages():
-        run_it = provider_test if package == "ferroce-provider" else cargo_test(package)
+        run_it = provider_test if package == "ferroce-provider" else partial(cargo_test, package)
         found.append(Test(f"host.{package}", f"cargo test of {package}", run_it, lane="cargo"))
-    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target, runs or fuzz.RUNS[target]), lane="cargo")
+    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", partial(fuzzing, target, runs or fuzz.RUNS[target]), lane="cargo")
               for target in fuzz.TARGETS]
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
         Test("host.probes", "the provider's probes: in a stripped file, each a NOP with its arguments", probes),
         Test("host.deb", "the packages: reproducible, lintian", debian_packages),
-        Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package()),
-        Test("host.dkms-source", "the package for DKMS: built from the kernel's source package",
-             dkms_package(dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")),
+        Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package),
+        Test("host.dkms-source", "the package for DKMS: built from the kernel's source package", dkms_from_source),
         Test("aarch64.build", "module, provider and programs for aarch64, the provider's layouts asserted",
              aarch64_build),
         Test("product.run", "make run: a command in a guest, its output, files and exit status", product.run),

@@ -228,56 +228,50 @@ def counters_of_queue_pairs(_report):
             statistic("set", "link", link, "auto", "off")
 
 
+def port(end):
+    """What is in sysfs of every RDMA port."""
+    folder = f"{IB}/{end.dev}/ports/1/counters"
+    return {name: int(read(f"{folder}/{name}")) for name in os.listdir(folder)}
+
+
 @scenario("observe.port-counters", 60, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def port_counters(report):
     """`counters/` of the port in sysfs, as every RDMA port has them, say the same as `hw_counters/`."""
     with loop(False) as end, observed(end) as it:
-        folder = f"{IB}/{end.dev}/ports/1/counters"
-
-        def shown():
-            return {name: int(read(f"{folder}/{name}")) for name in os.listdir(folder)}
-
         def agree():
-            now, ours = shown(), counters(end.dev)
+            now, ours = port(end), counters(end.dev)
             return [now[f"port_{way}_packets"] == ours[f"{ours_way}_pkts"] and
                     now[f"port_{way}_data"] == ours[f"{ours_way}_bytes"] // 4
                     for way, ours_way in (("xmit", "sent"), ("rcv", "rcvd"))] == [True, True]
 
-        require({"port_rcv_errors", "port_xmit_discards", "symbol_error"} <= set(shown()), f"only {sorted(shown())}")
+        require({"port_rcv_errors", "port_xmit_discards", "symbol_error"} <= set(port(end)), f"only {sorted(port(end))}")
         it.do("send p 20 3000")
         wait_until("both say the same", agree)
-        require(shown()["port_xmit_packets"] >= 60, f"60 packets and their answers: {shown()}")
+        require(port(end)["port_xmit_packets"] >= 60, f"60 packets and their answers: {port(end)}")
         statistic("bind", "link", f"{end.dev}/1", "lqpn", str(it.a))
         it.do("send p 20 3000")
         wait_until("both say the same, with a queue pair counted apart", agree)
-        require(shown()["port_xmit_packets"] >= 120, f"120 packets and their answers: {shown()}")
+        require(port(end)["port_xmit_packets"] >= 120, f"120 packets and their answers: {port(end)}")
         statistic("unbind", "link", f"{end.dev}/1", "cntn", str(next(iter(sets(end)))), "lqpn", str(it.a))
         wait_until("both say the same afterwards", agree)
-        require(not shown()["port_rcv_errors"], "errors without a cause")
+        require(not port(end)["port_rcv_errors"], "errors without a cause")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             s.sendto(b"short", (end.ip4, 4791))
-        wait_until("what is no packet is an error", lambda: shown()["port_rcv_errors"] == 1)
-        report.note(str(shown()))
+        wait_until("what is no packet is an error", lambda: port(end)["port_rcv_errors"] == 1)
+        report.note(str(port(end)))
 
 
 @scenario("observe.port-counters-local", 60, rxe="rdma_rxe has no local path")
 def port_counters_local(report):
     """What a device sends to itself without packets is in `counters/` as sent and as received."""
     with loop(True) as end, observed(end) as it:
-        folder = f"{IB}/{end.dev}/ports/1/counters"
-
-        def shown():
-            return {name: int(read(f"{folder}/port_{name}")) for name in ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")}
-
-        before, ours = shown(), counters(end.dev)
+        before, ours = port(end), counters(end.dev)
         it.do("send p 20 3000")
         wait_until("the messages are counted",
                    lambda: counters(end.dev)["local_bytes"] - ours["local_bytes"] >= 20 * 3000)
-        after = shown()
-        require(after["xmit_data"] - before["xmit_data"] >= 20 * 3000 // 4 and
-                after["rcv_data"] - before["rcv_data"] >= 20 * 3000 // 4, f"data: {before}, {after}")
-        require(after["xmit_packets"] - before["xmit_packets"] >= 20 and
-                after["rcv_packets"] - before["rcv_packets"] >= 20, f"packets: {before}, {after}")
+        after = port(end)
+        for name, least in (("xmit_data", 20 * 3000 // 4), ("rcv_data", 20 * 3000 // 4), ("xmit_packets", 20), ("rcv_packets", 20)):
+            require(after[f"port_{name}"] - before[f"port_{name}"] >= least, f"{name}: {before}, {after}")
         report.note(str(after))
 
 
