@@ -11,7 +11,7 @@ from tests.guest.fabric import wait_until
 from tests.guest.programs import listens_at
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, used, write
 
 NAME = "iqn.2026-01.org.example:ferroce"
 INITIATOR = f"{NAME}-host"
@@ -68,10 +68,10 @@ def disks():
 
 
 @scenario("ulp.iser", 180)
-def iser(report):
+def iser(_report):
     """iSCSI over RDMA between two devices: fio verifies, both disks compared."""
     with two_links() as ends, target(ends[1].ip4), session(ends[1].ip4) as disk:
         kind = command(["iscsiadm", "-m", "session"]).stdout
         require(re.search(r"^iser: ", kind, re.M), f"not by iSER: {kind}")
-        lio.used(ends, disk, report)
+        used(ends, disk, lio.SIZE)
     no_namespace_is_left()

@@ -4,14 +4,12 @@
 import os
 from contextlib import contextmanager
 
-from tests.guest.fabric import counters
 from tests.guest.scenario import command
-from tests.scenarios.ulp.storage import MIB, configfs, grown, modules, ram_disk, same, verified, write
+from tests.scenarios.ulp.storage import DISK, MIB, configfs, modules, ram_disk, write
 
 LIO = "/sys/kernel/config/target"
 BACKSTORE = f"{LIO}/core/iblock_0"
 DEVICE = f"{BACKSTORE}/disk"
-DISK = "/dev/ram0"
 SIZE = 8 * MIB
 
 
@@ -68,12 +66,3 @@ def target(*names):
         finally:
             for undo, path in reversed(tree.undo):
                 undo(path)
-
-
-def used(ends, disk, report):
-    """The disk of a session holds what was written, and so does the target's; both devices have moved all of it."""
-    before = [counters(end.dev) for end in ends]
-    verified(disk, SIZE // MIB)
-    same(disk, DISK, SIZE)
-    grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
-    report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")

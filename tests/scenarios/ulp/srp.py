@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from tests.guest.fabric import IB, gid_table, read, wait_until
 from tests.guest.scenario import scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, used, write
 
 PORT = 5555
 PORTS = "/sys/class/srp_remote_ports"
@@ -60,9 +60,9 @@ def session(here, there, guid):
 
 
 @scenario("ulp.srp", 180)
-def srp(report):
+def srp(_report):
     """SCSI over RDMA between two devices: fio verifies, both disks compared. Without shared receives, at the end of which
     srpt gives back a cache that it has not taken."""
     with two_links() as ends, target(*ends[::-1]) as guid, session(*ends, guid) as disk:
-        lio.used(ends, disk, report)
+        used(ends, disk, lio.SIZE)
     no_namespace_is_left()

@@ -19,6 +19,8 @@ from tests.guest.scenario import PATIENCE, Failed, command, require, say
 FIO = ["fio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
        "--output-format=terse"]
 MIB = 1 << 20
+# What a target has.
+DISK = "/dev/ram0"
 
 
 def own_mounts():
@@ -221,6 +223,14 @@ def same(one, other, size):
     with open(one, "rb") as a, open(other, "rb") as b:
         for offset in range(0, size, MIB):
             require(a.read(MIB) == b.read(MIB), f"{one} and {other} differ in the MiB at {offset}")
+
+
+def used(ends, disk, size, names=("sent_pkts", "rcvd_pkts"), least=None):
+    """A disk holds what was written, and so does the target's; each device has moved all of it, by the counters of these names."""
+    before = [counters(end.dev) for end in ends]
+    verified(disk, size // MIB)
+    same(disk, DISK, size)
+    grown(ends, before, names, least or size // 4096)
 
 
 def no_namespace_is_left():
