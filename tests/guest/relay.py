@@ -99,7 +99,8 @@ class Relay(Wire):
         batch([f"link set b{end.netdev} nomaster" for end in ends])
         self.loses = lambda packet: False
         self.packets = []
-        super().__init__(*(packet_socket(f"b{end.netdev}") for end in ends))
+        self.sockets = [packet_socket(f"b{end.netdev}") for end in ends]
+        super().__init__(*self.sockets)
 
     def carry(self, source, other):
         frame = receive(source)

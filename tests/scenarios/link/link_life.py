@@ -209,8 +209,7 @@ def on_tun(report):
     no_dad()
     guids = []
     for number in (1, 2):
-        fd = open_tun(None, "t0")
-        try:
+        with open_tun(None, "t0"):
             batch([f"addr add 10.77.{number}.1/24 dev t0", f"addr add fd77:{number}::1/64 dev t0", "link set t0 up"])
             link_add(DEV, "t0")
             wait_active(DEV)
@@ -229,9 +228,6 @@ def on_tun(report):
             report.note(f"GUID {guids[-1]}, GIDs {[gid for _, gid, _ in gid_table(DEV)]}")
             if number == 1:
                 link_del(DEV)
-        finally:
-            # It lives as long as its file is open.
-            os.close(fd)
     wait_until("the device goes", lambda: DEV not in devices())
     # Locally administered, as an EUI-64 has it: inverted.
     require(guids[0] != guids[1] and not any(int(guid[:2], 16) & 3 for guid in guids), f"GUIDs {guids}")
