@@ -108,6 +108,10 @@ def gid_table(dev, port=1):
             yield index, read(f"{base}/gids/{index}"), kind
 
 
+def has_gid(dev, address):
+    return gid_of(address) in [gid for _, gid, _ in gid_table(dev)]
+
+
 def gid_index(dev, address, limit=10):
     """Index of the RoCE v2 GID of an address. The table may trail behind the netdev, so it is waited for."""
     want = gid_of(address)

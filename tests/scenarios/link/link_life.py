@@ -8,7 +8,7 @@ import subprocess
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import (IB, batch, counters, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, no_dad,
+from tests.guest.fabric import (IB, batch, counters, devices, gid_index, gid_table, has_gid, link_add, link_del, loop, no_dad,
                                 pair, port_state, read, wait_active, wait_until, wire)
 from tests.guest.programs import both_running
 from tests.guest.scenario import PATIENCE, Skipped, command, last_line, require, scenario
@@ -197,10 +197,6 @@ def unsuitable(report):
         batch(["link del o0"])
 
 
-def has_gid(dev, address):
-    return gid_of(address) in [gid for _, gid, _ in gid_table(dev)]
-
-
 @scenario("link.tun", 90)
 def on_tun(report):
     """A link on a tun device, which has no Ethernet address: GIDs of IPv4 and IPv6, also of addresses that come later, a
@@ -220,7 +216,7 @@ def on_tun(report):
             if flavour.current().is_ferroce:
                 batch([f"addr add 10.78.{number}.1/24 dev t0", f"addr add fd78:{number}::1/64 dev t0"])
                 for address in (f"10.78.{number}.1", f"fd78:{number}::1"):
-                    wait_until(f"{address} is a GID", lambda a=address: has_gid(DEV, a))
+                    gid_index(DEV, address)
             batch(["link set t0 down"])
             wait_until("the port is DOWN", lambda: "DOWN" in port_state(DEV))
             batch(["link set t0 up"])
@@ -246,7 +242,7 @@ def on_lo(report):
     if flavour.current().is_ferroce:
         batch(["addr add 10.78.0.1/32 dev lo"])
         try:
-            wait_until("the new address is a GID", lambda: has_gid(DEV, "10.78.0.1"))
+            gid_index(DEV, "10.78.0.1")
         finally:
             batch(["addr del 10.78.0.1/32 dev lo"])
         said = [line for line in log.new() if "speed is unknown" in line]
@@ -363,8 +359,7 @@ def gids(report):
             batch([f"addr add {address}/{length} dev {end.netdev}" + (" nodad" if family == 6 else "")])
             index = gid_index(end.dev, address)
             batch([f"addr del {address}/{length} dev {end.netdev}"])
-            wait_until(f"the GID of {address} goes",
-                       lambda a=address: gid_of(a) not in [g for _, g, _ in gid_table(end.dev)])
+            wait_until(f"the GID of {address} goes", lambda a=address: not has_gid(end.dev, a))
             report.note(f"{address} was GID {index}")
 
 
@@ -415,7 +410,7 @@ def netns_exit(_report):
         try:
             batch(["link add d0 type dummy", "link set d0 up", "addr add 10.80.0.1/24 dev d0"], netns="fa")
             link_add(DEV, "d0", netns="fa")
-            wait_until("a GID appears", lambda: any(gid == gid_of("10.80.0.1") for _, gid, _ in gid_table(DEV)))
+            gid_index(DEV, "10.80.0.1")
         finally:
             batch(["netns del fa"])
         wait_until("the device goes", lambda: DEV not in devices(), 20)

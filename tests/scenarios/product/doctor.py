@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest.fabric import batch, devices, gid_of, gid_table, loop, pair, port_state, wait_active, wait_until
+from tests.guest.fabric import batch, devices, gid_index, has_gid, loop, pair, port_state, wait_active, wait_until
 from tests.guest.scenario import command, require, scenario
 
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
@@ -59,10 +59,6 @@ def machine():
         yield end
 
 
-def has_gid(end, address):
-    return gid_of(address) in [gid for _, gid, _ in gid_table(end.dev)]
-
-
 @scenario("product.doctor-netdev", 180, rxe="it is about ferroce")
 def netdev_mistakes(report):
     """The doctor finds a netdev that is down, without carrier, with a small MTU, no address, or no link."""
@@ -71,7 +67,7 @@ def netdev_mistakes(report):
         wait_until("the port is down", lambda: "DOWN" in port_state(end.dev))
         carry_out(finds(report, "netdev", f"{end.netdev} of {end.dev} is down", f"^ip link set {end.netdev} up$"))
         wait_active(end.dev)
-        wait_until("the GID is back", lambda: has_gid(end, end.ip4))
+        end.gid()
         healthy()
 
         batch(["link set v1 down"])
@@ -86,11 +82,11 @@ def netdev_mistakes(report):
         batch([f"link set {end.netdev} mtu 4500"])
 
         batch([f"addr flush dev {end.netdev}"])
-        wait_until("its GIDs go", lambda: not has_gid(end, end.ip4) and not has_gid(end, end.ip6))
+        wait_until("its GIDs go", lambda: not has_gid(end.dev, end.ip4) and not has_gid(end.dev, end.ip6))
         fix = finds(report, "gid", f"{end.netdev} of {end.dev} has no address",
                      f"^ip addr add .* dev {end.netdev} \\(")
         carry_out(fix.split(" (")[0])
-        wait_until("the new GID is there", lambda: has_gid(end, "192.0.2.1"))
+        gid_index(end.dev, "192.0.2.1")
         healthy()
 
         command(["rdma", "link", "delete", end.dev])
