@@ -94,9 +94,9 @@ def gid_of(address):
     return ":".join(text[i:i + 4] for i in range(0, 32, 4))
 
 
-def gid_table(dev, port=1):
+def gid_table(dev):
     """Every GID in use, in order: index, GID, type."""
-    base = f"{IB}/{dev}/ports/{port}"
+    base = f"{IB}/{dev}/ports/1"
     try:
         indices = sorted(map(int, os.listdir(f"{base}/gids")))
     except FileNotFoundError:
@@ -112,10 +112,10 @@ def has_gid(dev, address):
     return gid_of(address) in [gid for _, gid, _ in gid_table(dev)]
 
 
-def gid_index(dev, address, limit=10):
+def gid_index(dev, address):
     """Index of the RoCE v2 GID of an address. The table may trail behind the netdev, so it is waited for."""
     want = gid_of(address)
-    end = time.monotonic() + limit * PATIENCE
+    end = time.monotonic() + 10 * PATIENCE
     while True:
         for index, gid, kind in gid_table(dev):
             if gid == want and kind == "RoCE v2":
@@ -184,8 +184,8 @@ def link_add(name, netdev, netns=None, ok=(0,), driver=None):
                    netns=netns, ok=ok, timeout=60)
 
 
-def link_del(name, netns=None, ok=(0,)):
-    return command(["rdma", "link", "delete", name], netns=netns, ok=ok, timeout=60)
+def link_del(name, netns=None):
+    return command(["rdma", "link", "delete", name], netns=netns, timeout=60)
 
 
 def plug(dev, netdev, netns=None, driver=None):
@@ -275,30 +275,30 @@ def mac(end):
 
 
 @contextmanager
-def wire(a="v0", b="v1", mtu=WIRE_MTU):
+def wire():
     """A veth pair in the first namespace, both ends up, with addresses on the first."""
     no_dad()
-    say(f"join {a} and {b}")
-    netlink.veth((a, None), (b, None), mtu)
-    netlink.configure(None, b)
-    netlink.configure(None, a, "10.77.0.1/24", "fd77::1/64")
-    wait_up(None, a)
+    say("join v0 and v1")
+    netlink.veth(("v0", None), ("v1", None), WIRE_MTU)
+    netlink.configure(None, "v1")
+    netlink.configure(None, "v0", "10.77.0.1/24", "fd77::1/64")
+    wait_up(None, "v0")
     try:
-        yield a, b
+        yield "v0", "v1"
     finally:
-        say(f"delete {a}")
+        say("delete v0")
         try:
-            netlink.delete_netdev(None, a)
+            netlink.delete_netdev(None, "v0")
         except OSError:
             # Where its other end was moved to a namespace that goes, it goes by itself.
-            wait_until(f"{a} goes", lambda: not os.path.exists(f"/sys/class/net/{a}"))
+            wait_until("v0 goes", lambda: not os.path.exists("/sys/class/net/v0"))
 
 
 @contextmanager
-def loop(local_path=None, mtu=WIRE_MTU):
+def loop(local_path=None):
     """One device on one netdev that talks to itself. `local_path` sets the switch, None leaves it alone."""
     dev = flavour.current().prefix + "0"
-    with wire(mtu=mtu) as (netdev, _):
+    with wire() as (netdev, _):
         plug(dev, netdev)
         try:
             wait_active(dev)

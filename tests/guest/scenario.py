@@ -162,7 +162,7 @@ def command(argv, timeout=60, ok=(0,), netns=None, **kw):
     return done
 
 
-def say_command(argv, netns=None):
+def say_command(argv, netns):
     say(f"+ {netns + ': ' if netns else ''}{' '.join(map(str, argv))}")
 
 

@@ -47,7 +47,7 @@ class TunWire(Wire):
 
 
 @contextmanager
-def tun_pair(mtu=WIRE_MTU):
+def tun_pair():
     """Two devices on tun devices in two network namespaces, and the wire between them."""
     one, two = two_ends(SPACES, ("tun0", "tun0"))
     no_dad()
@@ -60,7 +60,7 @@ def tun_pair(mtu=WIRE_MTU):
             netlink.add_netns(end.netns)
             made.append(open_tun(end.netns, end.netdev))
             # A full queue drops packets, however long the program that empties it may need.
-            batch([f"link set {end.netdev} mtu {mtu} txqueuelen 20000"], netns=end.netns)
+            batch([f"link set {end.netdev} mtu {WIRE_MTU} txqueuelen 20000"], netns=end.netns)
         with TunWire(*made) as wire:
             with plugged(one, two):
                 yield (one, two), wire
@@ -69,7 +69,7 @@ def tun_pair(mtu=WIRE_MTU):
 
 
 @contextmanager
-def tunnel_pair(kind, mtu=WIRE_MTU):
+def tunnel_pair(kind):
     """Two devices on the ends of a tunnel between two network namespaces; a kind of TUNNELS."""
     module, _, how = TUNNELS[kind]
     # Without a netdev of the module's own in each namespace.
@@ -81,7 +81,7 @@ def tunnel_pair(kind, mtu=WIRE_MTU):
              for end in (one, two)]
     no_dad()
     try:
-        join(*below, mtu)
+        join(*below, WIRE_MTU)
         acquaint(*below)
         for end, here, there in zip((one, two), below, reversed(below)):
             what = how.format(here=here.ip4, there=there.ip4)

@@ -126,11 +126,11 @@ def note(text):
         pass
 
 
-def udp_sockets(pid="self"):
-    """Number of sockets bound to the RoCE port in a process's network namespace."""
+def udp_sockets():
+    """Number of sockets bound to the RoCE port in this network namespace."""
     count = 0
     for table in ("udp", "udp6"):
-        for line in (read(f"/proc/{pid}/net/{table}") or "").splitlines()[1:]:
+        for line in (read(f"/proc/self/net/{table}") or "").splitlines()[1:]:
             if int(line.split()[1].rsplit(":", 1)[1], 16) == UDP_PORT:
                 count += 1
     return count

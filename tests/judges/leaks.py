@@ -102,13 +102,13 @@ def resources(of_kernel=False):
 
 
 @contextmanager
-def none_kept(limit=10):
+def none_kept():
     """Whatever processes make of a device that is there before and behind the block is gone soon after it, and the kernel
     has as much for itself as it had before: it may have taken over nothing."""
     before = resources(of_kernel=True)
     yield
-    wait_until("nothing is left of the objects", lambda: not resources(), limit)
-    wait_until("the kernel has what it had", lambda: resources(of_kernel=True) == before, limit)
+    wait_until("nothing is left of the objects", lambda: not resources())
+    wait_until("the kernel has what it had", lambda: resources(of_kernel=True) == before)
 
 
 def udp_sockets():

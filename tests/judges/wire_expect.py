@@ -118,7 +118,7 @@ def make_atomic(letter, lane, psn, msn, va, rkey, operands):
     return m
 
 
-def understand(text, mtu, types=""):
+def understand(text, mtu, types):
     """What the client of a run has printed; `types` are those of its lanes, if they are not all of RC."""
     lanes = {}
     for lane, who, qpn, psn, addr, rkey in re.findall(

@@ -55,9 +55,9 @@ def judged(items, family="ip", netdev="eth0"):
     return ("cannot tell", *[doubt for _, doubt in perhaps]) if perhaps else ("open",)
 
 
-def iptables(text, family="ip", netdev="eth0"):
+def iptables(text, family="ip"):
     """The same of what `iptables -S` or iptables-save prints."""
-    return judged(firewall.from_iptables(text, family), family, netdev)
+    return judged(firewall.from_iptables(text, family), family)
 
 
 def recorded(name):

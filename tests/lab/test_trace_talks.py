@@ -215,13 +215,15 @@ class Model:
     """A requester and a responder that go back, with a network between them that loses packets; times in microseconds."""
 
     WAY, TIMEOUT, WINDOW = 20, 3000, 16
+    # Of each hundred packets.
+    LOSS = 8
 
-    def __init__(self, seed, messages=12, loss=8):
-        self.draw, self.loss = random.Random(seed), loss
+    def __init__(self, seed):
+        self.draw = random.Random(seed)
         self.psn = self.draw.randrange(1 << 24)
         # Of each packet: opcode and payload.
         self.packets = []
-        for _ in range(messages):
+        for _ in range(12):
             length = self.draw.randrange(1, 6)
             self.packets += [(4, 64)] if length == 1 else [(0, 256), *[(1, 256)] * (length - 2), (2, 64)]
         self.left, self.right, self.lost = [], [], Counter()
@@ -246,7 +248,7 @@ class Model:
     def passes(self, packet, near, far, what, value):
         """A packet leaves, and arrives unless it is lost. The first ones are spared, so that both captures have begun."""
         near.append((self.now, packet))
-        if len(near) > 6 and self.draw.randrange(100) < self.loss:
+        if len(near) > 6 and self.draw.randrange(100) < self.LOSS:
             self.lost[bytes(packet)] += 1
             return
         far.append((self.now + self.WAY, packet))

@@ -144,15 +144,15 @@ def datagrams(report):
             require(grown.get(reason), f"nothing was counted as {reason}")
 
 
-def grows(ends, target, qpn, count=5):
-    """By how much each counter of each device grows when datagrams for a queue pair come to an address: a BTH of a SEND, and
-    as many bytes as an empty one has. Nobody looks further if the queue pair is none."""
+def grows(ends, target, qpn):
+    """By how much each counter of each device grows when five datagrams come to an address: the BTH of a SEND to a queue pair,
+    and as many bytes as an empty one has. Nobody looks further if the queue pair is none."""
     before = [counters(end.dev) for end in ends]
     family = socket.AF_INET6 if ":" in target else socket.AF_INET
     with in_netns("fb", lambda: socket.socket(family, socket.SOCK_DGRAM)) as sender:
-        for psn in range(count):
+        for psn in range(5):
             sender.sendto(struct.pack("!BBHIII", roce.SEND_ONLY, 0x40, 0xffff, qpn, 1 << 31 | psn, 0), (target, roce.PORT))
-    return growth(ends, before, count)
+    return growth(ends, before, 5)
 
 
 @scenario("hostile.nobody", 60, rxe="rdma_rxe has other counters")

@@ -41,7 +41,7 @@ def rows(text):
     return found
 
 
-def measure(tool, ends, options, iters=5, limit=150):
+def measure(tool, ends, options, iters=5):
     """One run. Returns the client's rows."""
     def side(end):
         argv = [tool, "-d", end.dev, "-x", str(end.gid()), "-F", "-n", str(iters), "-p", str(PORT), "-m", "4096",
@@ -50,7 +50,7 @@ def measure(tool, ends, options, iters=5, limit=150):
         # A warning about few iterations for the depth is no help to anybody.
         return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool and "atomic" not in tool else [])
 
-    return converse(tool, side(ends[0]), side(ends[1]), ends, limit)
+    return converse(tool, side(ends[0]), side(ends[1]), ends, 150)
 
 
 def converse(what, server, client, ends, limit):

@@ -26,7 +26,7 @@ MESSAGES = ("-1", "-e", 1, "-o", "wsr", "-m", 1024, "-s", "8M,65536,200000", "-t
 DAMAGED = ("drop_icrc", "drop_malformed", "out_of_sequence", "out_of_sequence_response", "retransmitted_pkts")
 
 
-def whole_batches(report, ends, family=4):
+def whole_batches(report, ends, family):
     """Checked data, in batches, with no packet lost or damaged. Returns how many the second end sent."""
     then = left_by(ends[1])
     before = [counters(end.dev) for end in ends]

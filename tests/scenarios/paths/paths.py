@@ -107,15 +107,15 @@ def bridge(_report):
 
 
 @contextmanager
-def upon(ends, make, ip4="10.99.0", ip6="fd99:"):
+def upon(ends, make):
     """Devices on netdevs upon those of two ends: `make(end, other)` are the `ip` commands that make one called `upper`."""
     made = []
     for number, (end, other) in enumerate((ends, reversed(ends)), 1):
         link_del(end.dev, netns=end.netns)
-        batch([*make(end, other), "link set upper up", f"addr add {ip4}.{number}/24 dev upper",
-               f"addr add {ip6}:{number}/64 dev upper nodad"], netns=end.netns)
-        made.append(replace(end, dev=f"{flavour.current().prefix}x{number}", netdev="upper", ip4=f"{ip4}.{number}",
-                            ip6=f"{ip6}:{number}", tcp=f"{ip4}.{number}"))
+        batch([*make(end, other), "link set upper up", f"addr add 10.99.0.{number}/24 dev upper",
+               f"addr add fd99::{number}/64 dev upper nodad"], netns=end.netns)
+        made.append(replace(end, dev=f"{flavour.current().prefix}x{number}", netdev="upper", ip4=f"10.99.0.{number}",
+                            ip6=f"fd99::{number}", tcp=f"10.99.0.{number}"))
     with linked(made):
         yield made
 

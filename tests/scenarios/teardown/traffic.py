@@ -57,8 +57,8 @@ class Traffic:
             else:
                 {"running": self.running, "closed": self.closed}[word].add(int(pid))
 
-    def until(self, what, test, limit=20):
-        end = time.monotonic() + limit * PATIENCE
+    def until(self, what, test):
+        end = time.monotonic() + 20 * PATIENCE
         while True:
             self.listen()
             if test():

@@ -74,7 +74,7 @@ def module_goes(_ends):
     command(["modprobe", "-r", flavour.current().module])
 
 
-def verified(path, mib=8):
+def verified(path, mib):
     """fio writes a file or a disk and reads it back: random 4 KiB in its first half, 1 MiB in sequence in the other."""
     half = mib * MIB // 2
     command([*FIO, "--ioengine=libaio", "--iodepth=32", f"--filename={path}", f"--size={half}", "--name=random",
@@ -117,10 +117,10 @@ class Load:
     # engines those that have many requests of one thread under way take that for a block that is full of what it is not.
     THREADS = 16
 
-    def __init__(self, path, mib=4, excused=()):
+    def __init__(self, path, excused=()):
         self.out = tempfile.TemporaryFile("w+")
         self.excused = excused
-        part = mib * MIB // self.THREADS
+        part = 4 * MIB // self.THREADS
         argv = [*FIO, "--ioengine=psync", f"--numjobs={self.THREADS}", f"--size={part}", f"--offset_increment={part}",
                 f"--filename={path}", "--name=load", "--rw=randwrite", "--bs=16k", "--verify_backlog=4", "--time_based",
                 "--runtime=3600"]
@@ -161,10 +161,10 @@ class Load:
         found = re.search(r"(?m)^wchar: (\d+)", read(f"/proc/{self.proc.pid}/io") or "")
         return int(found[1]) if found else 0
 
-    def moves(self, what, mib=1):
-        """Waits until so much more has been written."""
+    def moves(self, what):
+        """Waits until a MiB more has been written."""
         before = self.written()
-        wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + mib * MIB, 60)
+        wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + MIB, 60)
 
     def _show_threads(self):
         say(f"fio has written {self.written()} bytes")
