@@ -108,10 +108,6 @@ def gid_table(dev):
             yield index, read(f"{base}/gids/{index}"), kind
 
 
-def has_gid(dev, address):
-    return gid_of(address) in [gid for _, gid, _ in gid_table(dev)]
-
-
 def gid_index(dev, address):
     """Index of the RoCE v2 GID of an address. The table may trail behind the netdev, so it is waited for."""
     want = gid_of(address)

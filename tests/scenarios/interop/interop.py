@@ -7,7 +7,7 @@ from itertools import product
 from tests.guest import flavour
 from tests.guest.fabric import pair
 from tests.guest.peer import exchange
-from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, scenario, shortened
+from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, scenario
 from tests.scenarios.messages.perftest import measure
 from tests.scenarios.messages.pingpong import SIZES, once
 
@@ -37,17 +37,6 @@ def both_orders():
     """Two devices of two drivers, in either order: the second one's program is the client."""
     with two_drivers(ORDERS["to-rxe"]) as ends:
         yield tuple(ends), tuple(reversed(ends))
-
-
-@scenario("interop.pingpong", 120)
-def pingpong(report):
-    """ibv_rc_pingpong -c between the drivers, either way, over both families and two MTUs."""
-    with both_orders() as orders:
-        for ends, family in product(orders, (4, 6)):
-            # On a kernel full of checks rdma_rxe needs longer for the last than the program's retries last.
-            for mtu, size in ((1024, 1), (4096, 4096), (1024, 65536))[:shortened(3, 2)]:
-                usec = once(ends, family, mtu, size=size, iters=10)
-                report.cell(client=ends[1].dev, path=f"ipv{family}", mtu=mtu, size=size, usec=usec)
 
 
 @scenario("interop.services", 180)

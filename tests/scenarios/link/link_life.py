@@ -8,7 +8,7 @@ import subprocess
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import (IB, batch, counters, devices, gid_index, gid_table, has_gid, link_add, link_del, loop, no_dad,
+from tests.guest.fabric import (IB, batch, counters, devices, gid_index, gid_table, link_add, link_del, loop, no_dad,
                                 pair, port_state, read, wait_active, wait_until, wire)
 from tests.guest.programs import both_running
 from tests.guest.scenario import PATIENCE, Skipped, command, last_line, require, scenario
@@ -349,18 +349,6 @@ def port_taken(report):
             link_del(DEV)
     finally:
         command(["modprobe", "-r", "rdma_rxe"], ok=None)
-
-
-@scenario("link.gids", 60)
-def gids(report):
-    """GIDs come and go with the netdev's addresses, IPv4 and IPv6."""
-    with loop() as end:
-        for family, address, length in ((4, "10.79.0.5", 24), (6, "fd79::5", 64)):
-            batch([f"addr add {address}/{length} dev {end.netdev}" + (" nodad" if family == 6 else "")])
-            index = gid_index(end.dev, address)
-            batch([f"addr del {address}/{length} dev {end.netdev}"])
-            wait_until(f"the GID of {address} goes", lambda a=address: not has_gid(end.dev, a))
-            report.note(f"{address} was GID {index}")
 
 
 @scenario("link.up-down", 60)

@@ -284,19 +284,6 @@ def killed(_report):
         exchange(ends, 4)
 
 
-@scenario("fault.peer-netns-deleted", 60)
-def deleted(_report):
-    """The other side is killed and its namespace deleted at once, its netdev and device with it."""
-    with controlled(bridged=True) as ends:
-        with Conversation(ends, "-1", "-o", "w", "-s", 65536, client_options=("-a",)) as talk:
-            talk.server.send_signal(signal.SIGKILL)
-            batch([f"netns del {ends[0].netns}"])
-            status = talk.wait(talk.client)
-            require(status == ERROR_COMPLETION and RETRIES_USED_UP in talk.words(),
-                    f"the survivor ended with {status}: {talk.words()}")
-        wait_until("the device goes with its namespace", lambda: ends[0].dev not in devices(), 20)
-
-
 @scenario("fault.wire-deleted", 60)
 def wire_deleted(_report):
     """A netdev is removed under traffic, and its peer with it: both sides learn that their device is gone."""

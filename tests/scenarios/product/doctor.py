@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest.fabric import batch, devices, gid_index, has_gid, loop, pair, port_state, wait_active, wait_until
+from tests.guest.fabric import batch, devices, gid_index, gid_of, gid_table, loop, pair, port_state, wait_active, wait_until
 from tests.guest.scenario import command, require, scenario
 
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
@@ -82,7 +82,7 @@ def netdev_mistakes(report):
         batch([f"link set {end.netdev} mtu 4500"])
 
         batch([f"addr flush dev {end.netdev}"])
-        wait_until("its GIDs go", lambda: not has_gid(end.dev, end.ip4) and not has_gid(end.dev, end.ip6))
+        wait_until("its GIDs go", lambda: not {gid_of(end.ip4), gid_of(end.ip6)} & {gid for _, gid, _ in gid_table(end.dev)})
         fix = finds(report, "gid", f"{end.netdev} of {end.dev} has no address",
                      f"^ip addr add .* dev {end.netdev} \\(")
         carry_out(fix.split(" (")[0])
