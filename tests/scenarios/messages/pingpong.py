@@ -5,7 +5,7 @@ import re
 
 from tests.guest.fabric import both_ends
 from tests.guest.programs import run_both
-from tests.guest.scenario import add, require, scenario, shortened
+from tests.guest.scenario import add, require, shortened
 
 PORT = 18515
 MTUS = shortened((256, 512, 1024, 2048, 4096), (256, 4096))
@@ -49,19 +49,6 @@ def matrix(report, path, where, local, family):
             for events in (False, True):
                 usec = once(ends, family, mtu, events)
                 report.cell(path=path, mtu=mtu, mode="events" if events else "polling", usec=usec)
-
-
-@scenario("pingpong.times", 60)
-def times(report):
-    """`ibv_rc_pingpong -t` reads the time of each completion, by ibv_start_poll."""
-    with both_ends("pair", None) as ends:
-        for out in talk(ends, 4, 1024, "-t"):
-            cycles = re.findall(r"(\w+) receive completion clock cycles = ([0-9.]+)", out)
-            require({word.lower() for word, _ in cycles} >= {"max", "min", "average"}, "no times of completions")
-            for word, value in cycles:
-                # A device whose completions have no time would have 0 here.
-                require(float(value) > 0, f"{word}: {value}")
-                report.note(f"{word} {value} ns")
 
 
 # There is no answer to a datagram, or a message of UC, that is lost; on these paths none is.

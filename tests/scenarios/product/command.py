@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from contextlib import suppress
 
-from tests.guest.fabric import (batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until,
+from tests.guest.fabric import (counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until,
                                 wire, write)
 from tests.guest.programs import both_running, running
 from tests.guest.scenario import command, require, scenario
@@ -48,10 +48,6 @@ def links_come_and_go(report):
         require(f"was refused: {netdev} has a ferroce link already" in said, f"no reason of the refusal: {said}")
         report.note(said.strip())
         require("there is no netdev nothing" in ferroce("add", "nothing", ok=(1,)), "an add to nothing")
-        batch([f"link add link {netdev} name v0.7 type vlan id 7"])
-        said = ferroce("add", "v0.7", ok=(1,))
-        require("vlan" in said.split("was refused:")[1].lower(), f"no word of the VLAN: {said}")
-        report.note(said.strip())
         require("needs root" in ferroce("del", "fe0", ok=(1,), before=nobody), "somebody else may delete")
         require(devices() == ["fe0", "second"], f"{devices()} after what was refused")
 
