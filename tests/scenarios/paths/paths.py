@@ -86,13 +86,18 @@ def require_single(given, packets):
     require(packets and given >= packets, f"{packets} packets in {given} pieces")
 
 
-@scenario("paths.no-gso-list", 60)
-def no_gso_list(_report):
-    """A netdev that knows nothing of batches: the stack takes them apart before it."""
+def without(_report, *features):
+    """Netdevs that cannot do this."""
     with pair() as ends:
         for end in ends:
-            command(["ethtool", "-K", end.netdev, "tx-gso-list", "off"], netns=end.netns)
+            command(["ethtool", "-K", end.netdev, *(word for feature in features for word in (feature, "off"))], netns=end.netns)
         require_single(*talk_and_count(ends))
+
+
+add("paths.no-gso-list", 60, "netdevs that know nothing of batches: the stack takes them apart before these", without,
+    "tx-gso-list")
+add("paths.no-offloads", 60, "netdevs that compute no checksum, take no scattered packet and make no batch", without,
+    "tx", "rx", "sg", "gso", "gro")
 
 
 @scenario("paths.bridge", 60)
@@ -243,16 +248,6 @@ def firewall(report):
         report.note(f"{packets} packets left, {seen} passed the firewall")
         # It counts what it sees: a batch is one there.
         require(seen > 0, "the firewall has seen no packet")
-
-
-@scenario("paths.no-offloads", 60)
-def no_offloads(_report):
-    """Netdevs that compute no checksum, take no scattered packet and make no batch."""
-    with pair() as ends:
-        for end in ends:
-            command(["ethtool", "-K", end.netdev, "tx", "off", "rx", "off", "sg", "off", "gso", "off", "gro", "off"],
-                    netns=end.netns)
-        require_single(*talk_and_count(ends))
 
 
 @scenario("paths.small-mtu", 60)
