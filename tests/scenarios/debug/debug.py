@@ -15,7 +15,7 @@ from tests.guest.peer import exchange
 from tests.guest.scenario import CHECKS, SEED, Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel, leaks
 from tests.scenarios.losses.fault import controlled
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 from tests.scenarios.paths.isolation import victim
 from tests.scenarios.verbs.counters import Stage, in_pieces
 
@@ -113,7 +113,7 @@ def scarce_verbs(report):
     with loop(False) as end:
         for line in cases("scarce")[0].run(end).splitlines()[:-1]:
             report.note(line)
-        once((end, end), 4, 1024, iters=3)
+        talk((end, end), 4, 1024, iters=3)
 
 
 # Of the chances beyond so many, which are ib_core's thousand files of a port, only every 97th, and of the last 97 the others.

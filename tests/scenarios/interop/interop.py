@@ -9,7 +9,7 @@ from tests.guest.fabric import pair
 from tests.guest.peer import exchange
 from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, scenario
 from tests.scenarios.messages.perftest import measure
-from tests.scenarios.messages.pingpong import SIZES, once
+from tests.scenarios.messages.pingpong import SIZES, talk
 
 ORDERS = {"to-rxe": (flavour.FERROCE, flavour.RXE), "from-rxe": (flavour.RXE, flavour.FERROCE)}
 
@@ -40,16 +40,14 @@ def both_orders():
 
 
 @scenario("interop.services", 180)
-def services(report):
+def services(_report):
     """ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong with 16 queue pairs -c between the drivers, either way."""
     with both_orders() as orders:
         for ends, family in product(orders, (4, 6)):
             for kind, sizes in SIZES.items():
                 for size in sizes:
-                    usec = once(ends, family, 1024, size=size, iters=10, kind=kind)
-                    report.cell(client=ends[1].dev, kind=kind, path=f"ipv{family}", size=size, usec=usec)
-            usec = once(ends, family, 1024, size=4096, iters=200, kind="srq", queue_pairs=16)
-            report.cell(client=ends[1].dev, kind="srq", path=f"ipv{family}", size=4096, usec=usec)
+                    talk(ends, family, 1024, size=size, iters=10, kind=kind)
+            talk(ends, family, 1024, "-q", "16", iters=200, kind="srq")
 
 
 @scenario("interop.perftest", 120)

@@ -346,14 +346,14 @@ def port_taken(report):
 @scenario("link.up-down", 60)
 def up_down(report):
     """The port goes DOWN with its netdev and ACTIVE again, and traffic works afterwards."""
-    from tests.scenarios.messages.pingpong import once
+    from tests.scenarios.messages.pingpong import talk
     with loop() as end:
         for _ in range(3):
             batch([f"link set {end.netdev} down"])
             wait_until("the port is DOWN", lambda: "DOWN" in port_state(end.dev))
             batch([f"link set {end.netdev} up"])
             wait_active(end.dev)
-        once((end, end), 4, 1024, iters=10)
+        talk((end, end), 4, 1024, iters=10)
 
 
 @scenario("link.mtu", 60)

@@ -15,7 +15,7 @@ from tests.guest.peer import DEVICE_GONE, ERROR_COMPLETION, PEER_GONE, Conversat
 from tests.guest.scenario import PATIENCE, add, command, last_line, require, scenario
 from tests.judges import kernel
 from tests.scenarios.interop.interop import rxe_loaded
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages import pingpong
 
 RETRIES_USED_UP = "transport retry counter exceeded"
 # The seeds make every run meet the same fate, as far as the order of the packets is the same.
@@ -116,7 +116,7 @@ def disorder(report, name, what):
         acquaint(*ends)
         disturb(ends, what)
         if name in LOSSLESS:
-            once(ends, 4, 1024, size=8192, iters=10)
+            pingpong.talk(ends, 4, 1024, size=8192, iters=10)
         endure_until_it_happens(report, ends, name)
 
 

@@ -36,34 +36,27 @@ def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60, kind="rc
     return outs
 
 
-def once(ends, family, mtu, events=False, queue_pairs=None, **more):
-    """One run; returns microseconds per round trip as the client saw it."""
-    outs = talk(ends, family, mtu, *(["-e"] if events else []), *(["-q", str(queue_pairs)] if queue_pairs else []), **more)
-    return float(re.search(r"([0-9.]+) usec/iter", outs[1]).group(1))
-
-
 def matrix(report, path, where, local, family):
     """One path at every MTU, polling and on events."""
     with both_ends(where, local) as ends:
         for mtu in MTUS:
-            for events in (False, True):
-                usec = once(ends, family, mtu, events)
-                report.cell(path=path, mtu=mtu, mode="events" if events else "polling", usec=usec)
+            for mode, options in (("polling", []), ("events", ["-e"])):
+                client = talk(ends, family, mtu, *options)[1]
+                report.cell(path=path, mtu=mtu, mode=mode, usec=float(re.search(r"([0-9.]+) usec/iter", client)[1]))
 
 
 # There is no answer to a datagram, or a message of UC, that is lost; on these paths none is.
 SIZES = {"uc": shortened((1, 1024, 1025, 4097, 65536), (1, 4097)), "ud": shortened((1, 257, 1024), (257,))}
 
 
-def services(report, where, local, family):
+def services(_report, where, local, family):
     """UC and UD at the edges of packets, and 16 queue pairs that share their receives; each polling and on events."""
     with both_ends(where, local) as ends:
-        for events in (False, True):
+        for options in ([], ["-e"]):
             for kind, sizes in SIZES.items():
                 for size in sizes:
-                    usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
-                    report.cell(kind=kind, size=size, mode="events" if events else "polling", usec=usec)
-            talk(ends, family, 1024, "-q", "16", *(["-e"] if events else []), kind="srq", iters=shortened(200, 20))
+                    talk(ends, family, 1024, *options, size=size, iters=20, kind=kind)
+            talk(ends, family, 1024, "-q", "16", *options, kind="srq", iters=shortened(200, 20))
 
 
 for _path, _where, _local, _family in PATHS:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from tests.guest.fabric import pair, read, show_packets, wait_until
 from tests.guest.programs import spawn
 from tests.guest.scenario import PATIENCE, add, require, say
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 
 # The message that is captured, in bytes, and the path MTU.
 SIZE, MTU = 2500, 1024
@@ -59,7 +59,7 @@ def captured(ends, path):
 def capture(ends, path, family):
     """One exchange of pingpong, captured at the first end's veth."""
     with captured(ends, path):
-        once(ends, family, MTU, size=SIZE, iters=1)
+        talk(ends, family, MTU, size=SIZE, iters=1)
         # The header of the file; then six packets of data and two acknowledgements, each with a record header of 16
         # bytes, Ethernet, IPv4 (IPv6 has more), UDP, BTH, AETH and ICRC.
         whole = 24 + 2 * SIZE + 6 * (16 + 14 + 20 + 8 + 12 + 4) + 2 * (16 + 14 + 20 + 8 + 12 + 4 + 4)

@@ -13,7 +13,7 @@ from tests.guest.fabric import (
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.losses.fault import controlled
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 
 # Messages of one packet, of many, and of more than fit into a batch.
 MESSAGES = ("-m", 4096, "-s", "1,M+1,65536,300000")
@@ -257,7 +257,7 @@ def small_mtu(report):
         for end in ends:
             batch([f"link set {end.netdev} mtu 1500"], netns=end.netns)
         before = counters(ends[1].dev)["sent_pkts"]
-        once(ends, 4, 1024, size=65536, iters=10)
+        talk(ends, 4, 1024, size=65536, iters=10)
         sent = counters(ends[1].dev)["sent_pkts"] - before
         report.note(f"{sent} packets")
         require(sent >= 10 * 64, f"only {sent} packets: they did not go by the wire")

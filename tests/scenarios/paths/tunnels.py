@@ -5,7 +5,7 @@ from tests.guest.fabric import batch, counters
 from tests.guest.peer import exchange
 from tests.guest.scenario import add, command, require, scenario, shortened
 from tests.guest.tunnels import TUNNELS, tun_pair, tunnel_pair
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 
 # Messages of one packet, of many, and of more than fit into a batch. The wire is a program, and may be slow: the ACK timeout
 # is long.
@@ -26,7 +26,7 @@ def tun(report):
         require(active_mtu(ends[0].dev) == 4096, f"an MTU of 4500 makes {active_mtu(ends[0].dev)}")
         for family in (4, 6):
             for kind in ("rc", "uc", "ud"):
-                once(ends, family, 1024, size=1024, iters=20, kind=kind)
+                talk(ends, family, 1024, size=1024, iters=20, kind=kind)
             before, carried = counters(ends[0].dev), wire.packets
             exchange(ends, family, "-m", 4096, *MESSAGES)
             sent = counters(ends[0].dev).get("sent_pkts", 0) - before.get("sent_pkts", 0)

@@ -5,7 +5,7 @@ from tests.guest.cases import cases
 from tests.guest.fabric import each_way, loop
 from tests.guest.scenario import SEED, add, seeded, shortened
 from tests.judges import leaks
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 from tests.scenarios.verbs.verbs import about
 
 # How many, and how many on a kernel full of checks.
@@ -18,7 +18,7 @@ def crowd(report, case):
         with leaks.none_kept(), seeded():
             done = case.run(end, COUNT=str(COUNTS.get(case.name, 0)), SEED=str(SEED))
         report.note(f"{way}: " + "; ".join(done.splitlines()[:-1]))
-        once((end, end), 4, 1024, iters=10)
+        talk((end, end), 4, 1024, iters=10)
 
     with loop() as end:
         each_way(report, end, case.ways, by)

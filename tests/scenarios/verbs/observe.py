@@ -17,7 +17,7 @@ from tests.guest.fabric import IB, counters, loop, pair, read, wait_until, write
 from tests.guest.scenario import PATIENCE, command, require, say, scenario
 from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 
 # What the program has: see observed.c.
 RECEIVES, SENDS, REGION = 3, 5, 3 * 4096
@@ -281,7 +281,7 @@ def performance_mads(report):
     takes the routing header of every answer for one of IPv6 when it looks for the question (`rcv_has_same_gid`)."""
     names = ("port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets")
     with pair() as ends:
-        once(ends, 6, 1024, iters=20)
+        talk(ends, 6, 1024, iters=20)
         here, there = ends
 
         def shown():
