@@ -32,7 +32,7 @@ RESPONSES = {
 }
 
 
-def lose(report, cases):
+def lose(_report, cases):
     """Each of the losses, on a connection of its own."""
     wrong = []
     with controlled(bridged=True) as ends:
@@ -45,7 +45,6 @@ def lose(report, cases):
                 exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
                 relay.loses.require_all()
                 now = grown(before, totals(ends))
-                report.note(f"{what}: retransmitted {now['retransmitted_pkts']}, ACK timeouts {now['ack_timeout']}")
                 if now["ack_timeout"]:
                     wrong.append(what)
     require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
@@ -65,7 +64,7 @@ def refuse(end, every):
             netns=end.netns)
 
 
-def refused(report, who, single):
+def refused(_report, who, single):
     """The netdev of the client (1) or of the server (0) refuses every third packet or batch."""
     with controlled() as ends:
         acquaint(*ends)
@@ -79,7 +78,6 @@ def refused(report, who, single):
         except Failed as e:
             raise Failed(f"{e}; {grown(before, totals(ends))['send_lost']} packets were refused") from None
         now = grown(before, totals(ends))
-        report.note(f"{now['sent_pkts']} packets left, {now['send_lost']} were refused")
         require(now["send_lost"] >= 3, "hardly a packet was refused")
         require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
 
@@ -102,5 +100,4 @@ def refused_naks(report):
         before = totals(ends)
         errors.judge(report, run_program("table-remote-access", *ends, seconds=90))
         now = grown(before, totals(ends))
-        report.note(f"{now['send_retried']} packets were refused and sent later")
         require(now["send_retried"] >= 100, "hardly a packet was refused")

@@ -17,7 +17,7 @@ from tests.scenarios.paths.isolation import ethernet, sender, victim
 
 
 @scenario("headers.no-ecn", 60, rxe="rdma_rxe has other counters")
-def no_ecn(report):
+def no_ecn(_report):
     """Whatever traffic class is asked for, no packet says that it takes part in ECN: that is the device's to say."""
     with controlled(bridged=True) as ends:
         acquaint(*ends)
@@ -27,15 +27,13 @@ def no_ecn(report):
                     relay.packets.clear()
                     exchange(ends, family, "-c", asked, "-e", 1, "-o", "sr", "-s", "M+1")
                     seen = sorted({p.traffic_class for p in relay.packets})
-                    report.note(f"IPv{family}: asked for {asked:#04x}, {len(relay.packets)} packets with "
-                                f"{', '.join(map(hex, seen))}")
                     require(len(relay.packets) >= 8 and seen == [asked & 0xfc],
                             f"IPv{family}: asked for {asked:#04x}, and {len(relay.packets)} packets have "
                             f"{', '.join(map(hex, seen))}")
 
 
 @scenario("headers.vlan-priority", 90, rxe="rdma_rxe has other counters")
-def vlan_priority(report):
+def vlan_priority(_report):
     """The PCP of a VLAN follows the traffic class, by the map of the VLAN, as a socket's does (rt_tos2priority)."""
     with controlled(bridged=True) as ends:
         uppers = tagged(ends)
@@ -50,7 +48,6 @@ def vlan_priority(report):
                     relay.packets.clear()
                     exchange(uppers, family, "-c", asked, "-e", 1, "-o", "sr", "-s", "M+1")
                     seen = sorted({p.priority for p in relay.packets})
-                    report.note(f"IPv{family}: class {asked:#04x}, {len(relay.packets)} packets of priority {seen}")
                     require(len(relay.packets) >= 8 and seen == [want], f"IPv{family}: class {asked:#04x} has {seen}")
 
 
@@ -108,7 +105,7 @@ def fragmented(_report):
 
 
 @scenario("headers.path-mtu", 60, rxe="rdma_rxe has other counters")
-def path_mtu(report):
+def path_mtu(_report):
     """A path MTU above what the port's netdev carries is refused when the queue pair is set up."""
     with pair() as ends:
         for end in ends:
@@ -117,7 +114,6 @@ def path_mtu(report):
         try:
             exchange(ends, 4, "-m", 2048, "-s", "1")
         except Failed as e:
-            report.note(str(e))
             require("to RTR: Invalid argument" in str(e), f"refused otherwise: {e}")
         else:
             raise Failed("2048 was accepted over a netdev with an MTU of 1500")

@@ -62,7 +62,7 @@ def kinds(ends, family, path):
     return said
 
 
-def captures(report, what, capture, leaves, types):
+def captures(_report, what, capture, leaves, types):
     """Each part over both families."""
     drivers = {"ferroce": flavour.FERROCE, "rxe": flavour.RXE}
     parts = []
@@ -77,7 +77,6 @@ def captures(report, what, capture, leaves, types):
                               "client_ip": ends[1].address(family), "types": types})
     with open(f"{RESULTS}/{what}{leaves}", "w", encoding="utf-8") as f:
         json.dump(parts, f)
-    report.note(f"{len(parts)} captures")
 
 
 for _what, _about, _capture, _leaves, _types in (

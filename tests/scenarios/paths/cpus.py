@@ -73,7 +73,7 @@ def goes_on(what, ends, sides, out):
     wait_until(f"{what}: each queue pair moves on", have_moved, 30)
 
 
-def hotplug(report, where, local):
+def hotplug(_report, where, local):
     """Each conversation, while CPUs go and come back."""
     if not others():
         raise Skipped("no CPU can go offline")
@@ -90,7 +90,6 @@ def hotplug(report, where, local):
                             offline.enter_context(setting(path, "0"))
                         goes_on(f"{name}, {len(away)} CPUs offline, turn {turn}", ends, sides, out)
                     goes_on(f"{name}, CPUs online again, turn {turn}", ends, sides, out)
-        report.note(f"{TIMES} times for each of {len(CONVERSATIONS)} conversations")
 
 
 for _name, _where, _local in PLACES:

@@ -130,7 +130,7 @@ def watched(end):
 
 
 @scenario("isolation.removed-address", 90, rxe="rdma_rxe has other counters")
-def removed_address(report):
+def removed_address(_report):
     """The address of a connection is removed: its packets stop, are counted as lost and then as sent again, and the
     connection goes on when it is back."""
     with controlled() as ends:
@@ -159,7 +159,6 @@ def removed_address(report):
                 wait_for("send_retried")
                 wait_for("send_lost")
                 require(watched(at) == left, f"{watched(at) - left} packets left with a removed address")
-                report.note(f"IPv{family}: {left} packets left before")
                 batch([f"addr add {address_} dev {end.netdev}" + (" nodad" if family == 6 else "")], netns=end.netns)
                 end.gid(family)
                 progress(ends)

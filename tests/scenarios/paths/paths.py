@@ -34,11 +34,10 @@ def talk_and_count(ends, families=(4, 6)):
 
 
 @scenario("paths.batches", 60, rxe="rdma_rxe makes no batches")
-def batches(report):
+def batches(_report):
     """Over veth batches stay whole, so the netdev sees far fewer packets than there are; gso off makes them single."""
     with pair() as ends:
         given, packets = talk_and_count(ends)
-        report.note(f"{packets} packets in {given} pieces")
         require(given < packets / 2, f"{packets} packets were given to the netdev in {given} pieces")
         show_packets(ends)
         require_single(*talk_and_count(ends))
@@ -56,7 +55,7 @@ def steered(ends):
 
 
 @scenario("paths.steering", 60, rxe="rdma_rxe has one work item for each queue pair")
-def steering(report):
+def steering(_report):
     """Batches of long messages are executed on another CPU, in order: not where that is switched off, nor for processes
     that may run on one CPU alone."""
     cpus = os.sched_getaffinity(0)
@@ -64,7 +63,6 @@ def steering(report):
         raise Skipped("there is one CPU")
     with pair() as ends:
         batches, *disorder = steered(ends)
-        report.note(f"{batches} batches")
         require(batches and not any(disorder), f"{batches} batches were steered, {disorder} packets out of order")
         with unsteered(ends):
             batches, _, _ = steered(ends)
@@ -234,7 +232,7 @@ RULES = """table inet lab {
 
 
 @scenario("paths.firewall", 60)
-def firewall(report):
+def firewall(_report):
     """nftables and connection tracking at both ends, which look at every packet."""
     with pair() as ends:
         for end in ends:
@@ -245,7 +243,6 @@ def firewall(report):
         _, packets = talk_and_count(ends)
         shown = command(["nft", "list", "chain", "inet", "lab", "input"], netns=ends[1].netns).stdout
         seen = int(re.search(r"counter packets (\d+)", shown).group(1))
-        report.note(f"{packets} packets left, {seen} passed the firewall")
         # It counts what it sees: a batch is one there.
         require(seen > 0, "the firewall has seen no packet")
 
@@ -264,7 +261,7 @@ def small_mtu(report):
 
 
 @scenario("paths.vrf", 90)
-def vrf(report):
+def vrf(_report):
     """The netdevs are in VRFs, and udp_l3mdev_accept lets sockets outside of these have their packets: data between two
     devices, and from one to itself by packets."""
     with controlled() as ends:
@@ -283,7 +280,6 @@ def vrf(report):
             exchange(ends, family, *MESSAGES)
             given, packets = (now - then for now, then in zip(left_by(ends[0]), before))
             require(packets and given, f"IPv{family}: {packets} packets left, the netdev was given {given}")
-            report.note(f"IPv{family}: {packets} packets")
             if flavour.current().is_ferroce:
                 set_local_path(ends[0].dev, False)
                 before = counters(ends[0].dev)["sent_pkts"]

@@ -173,7 +173,7 @@ def lossy(report):
 
 
 @scenario("trace.verbs", 60, rxe="rdma_rxe has no trace events")
-def verbs(report):
+def verbs(_report):
     """Events of ibv_rc_pingpong: its verbs in their order, the states of its QPs, a completion for each that it polls."""
     iters = 20
     with pair() as ends:
@@ -202,7 +202,6 @@ def verbs(report):
         news = Counter(event.field["what"] for event in named(events, "cq_event")
                        if (event.field["dev"], event.field["cq"]) == (end.dev, made.field["send_cq"]))
         require(news["RAISED"] and news["DELIVERED"], f"events of the CQ: {news}")
-    report.note(f"{len(events)} events, {len(named(events, 'verb'))} verbs")
 
 
 @scenario("trace.statuses", 60, rxe="rdma_rxe has no trace events")
@@ -231,7 +230,7 @@ def statuses(report):
 
 
 @scenario("trace.drops", 60, rxe="rdma_rxe has no trace events")
-def drops(report):
+def drops(_report):
     """Events of packets that nobody wants: each reason as often as it is counted, and headers without what follows."""
     with pair() as ends:
         with recording() as stop:
@@ -255,7 +254,6 @@ def drops(report):
         # A READ Request would have a RETH there, so that what stands in its place is shown.
         for event in named(events, "drop"):
             require((b"Payl".hex() in event.field["head"]) == (event.field["opcode"] == "RC_READ_REQUEST"), f"payload, or none: {event}")
-        report.note(f"{dict(seen)}")
 
 
 def bth(opcode, qpn, psn):

@@ -71,7 +71,7 @@ def marks(drawn, event):
     return [row for talk in drawn["conversations"] for row in talk["rows"] if row.get("event") == event]
 
 
-def whole(report, drawn, messages):
+def whole(drawn, messages):
     """The life of each message is in a ladder: its WQE, its completions at both ends with all legs of its way."""
     done = marks(drawn, "complete")
     sends = [row["remark"] for row in done if row["fields"]["opcode"] == "SEND"]
@@ -81,7 +81,6 @@ def whole(report, drawn, messages):
     require(all(step in said for said in sends for step in steps), f"a leg is missing: {sends}")
     states = [row["label"] for row in marks(drawn, "qp_state")]
     require(states.count("RTR -> RTS (user)") == 2, f"states: {states}")
-    report.note(f"{drawn['events']} events; the first message: {sends[0]}")
 
 
 @scenario("trace.losses", 120, rxe="rdma_rxe does not count the packets that it sends again")
@@ -115,7 +114,6 @@ def losses(report):
         require(len(relay.loses.lost) >= shortened(10, 3), "hardly a packet was lost")
         bad = [row for row in rows(both) if row["icrc"] != "good"]
         require(not bad, f"packets with an ICRC that is {bad and bad[0]['icrc']}")
-        report.note(command(["ferroce", "trace", "show", LEFT]).stdout.split("\n\n1. ")[0])
 
 
 PORT = 18577
@@ -156,8 +154,7 @@ def in_one_command(report):
         # Each was seen when it was made, by both captures, and when it arrived.
         wrong = [row for row in rows(drawn) if row["fate"] or row["icrc"] != "good" or len(row["seen"]) != 4]
         require(not wrong, f"something is wrong with {wrong[:1]}")
-        report.note(f"{sent} packets between two namespaces")
-        whole(report, drawn, 10)
+        whole(drawn, 10)
     with loop() as end:
         before = counters(end.dev)["local_segments"]
         drawn, sent = recorded((end, end))
@@ -165,7 +162,7 @@ def in_one_command(report):
         segments = counters(end.dev)["local_segments"] - before
         require(sent == drawn["packets"] == 0 and segments and len(handed) == segments,
                 f"{len(handed)} segments are drawn, the device has handed {segments} over")
-        whole(report, drawn, 10)
+        whole(drawn, 10)
         drawn, sent = recorded((end, end), "--wire")
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the device has sent {sent}")
         require(read(f"{IB}/{end.dev}/local_path") == "1", "the local path is off")
@@ -279,7 +276,7 @@ def address_not_bound(end):
 
 
 @scenario("trace.calls", 300, rxe="the events are ferroce's")
-def calls(report):
+def calls(_report):
     """Calls of the stock libraries, down to the system call, and the driver's verb are one nest, and the provider's probes show each post, doorbell, arming and poll; a kernel without uprobes is said to be one."""
     uprobes = "/sys/kernel/tracing/uprobe_events"
     with loop() as end:
@@ -292,7 +289,6 @@ def calls(report):
             address_not_bound(end)
     if not os.path.exists(uprobes):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
-        report.note("no uprobes here, and that is said")
         return
     require(read(uprobes) == "", "probes are left behind")
     chain = [word.replace("fe0", end.dev) for word in CHAIN]
@@ -309,12 +305,10 @@ def calls(report):
     names = {row["label"].split("(")[0] for row in done if row["event"] in ("call", "call_done")}
     wanted = {"ibv_open_device", "ibv_alloc_pd", "ibv_create_cq", "ibv_modify_qp", "ibv_destroy_qp", "ibv_close_device"}
     require(names >= wanted, f"calls that are not seen: {wanted - names}")
-    report.note(f"{len(begins)} nests of ibv_create_qp; calls: {sorted(names)}")
     for run_of, *counts in ((drawn, 200, 6), (extended, 20), (events, 6)):
         hit = data_path(run_of, *counts)
         require(hit["post_send"] and hit["post_recv"] and hit["doorbell"] and hit["polled"], f"probes that are not hit: {hit}")
         require(hit["arm"] or run_of is not events, "nobody has armed a queue")
-        report.note(f"probes: {dict(hit)}")
 
 
 def tshark(path, *words):
@@ -324,7 +318,7 @@ def tshark(path, *words):
 
 
 @scenario("trace.outputs", 90, rxe="the events are ferroce's")
-def outputs(report):
+def outputs(_report):
     """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
     with pair() as ends, tempfile.TemporaryDirectory() as folder:
         command(["ferroce", "trace", "--keep", folder, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
@@ -346,14 +340,13 @@ def outputs(report):
         told = command(["capinfos", "-c", "-M", made["pcapng"]]).stdout
         require(f" {len(said)}" in told and all(f"PSN {row['psn']}" in "".join(said) for row in rows(drawn)), f"comments: {said[:3]}")
         require(sum("completes SEND of 3000 B" in line for line in said) >= 10, f"what completes a message: {said[-3:]}")
-        report.note(f"{len(said)} frames with comments, {cqes} completions, {len(events)} events of the timeline")
 
 
 PCAPS = "/tmp/trace-pcaps"
 
 
 @scenario("trace.pcaps", 480, rxe="the captures are made with ferroce")
-def pcaps(report):
+def pcaps(_report):
     """What `make pcaps` leaves: tshark finds in each capture what it is about, and a comment on each packet."""
     with shell_words() as words:
         run(f"sh tests/examples/pcaps.sh {PCAPS}", words, 400)
@@ -370,4 +363,3 @@ def pcaps(report):
         require(found, f"{name}: no packet is {wanted}")
         require(about in command(["capinfos", path]).stdout, f"{name} does not say what it is about")
         require(os.path.getsize(path) < 128 << 10, f"{name} is large")
-        report.note(f"{name}: {len(found)} packets are {wanted}")

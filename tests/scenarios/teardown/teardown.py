@@ -203,7 +203,7 @@ def orders(report, all_orders, seed, slopes=not SHORT):
         report.note(line)
 
 
-def closed(report):
+def closed(_report):
     """Closing the command file gives everything back at once, although the files of events stay open."""
     with Traffic() as traffic:
         site = Site()
@@ -222,7 +222,6 @@ def closed(report):
             traffic.kill_all()
         finally:
             site.take_down()
-    report.note("rdma res is empty and nothing is pinned while 4 processes hold their files of events")
 
 
 def pairs(report):

@@ -40,7 +40,7 @@ def wire_goes(ends):
     wait_until("both devices go", lambda: not devices())
 
 
-def gone(report, disk_of):
+def gone(_report, disk_of):
     """The initiator's device and the target's go at once."""
     for act in (links_go, wire_goes, module_goes):
         with two_links() as ends, disk_of(ends) as disk, Load(disk) as load:
@@ -48,7 +48,6 @@ def gone(report, disk_of):
             act(ends)
             load.fails()
     no_namespace_is_left()
-    report.note("three times")
 
 
 for _name, _disk_of in (("nvme", nvme_disk), ("iser", iser_disk), ("srp", srp_disk)):

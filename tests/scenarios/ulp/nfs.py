@@ -140,7 +140,6 @@ def equal(one, other):
     require(names == files(other), f"{one} and {other} hold other files")
     wrong = filecmp.cmpfiles(one, other, names, shallow=False)[1:]
     require(not any(wrong), f"{one} and {other} differ in {wrong}")
-    return len(names)
 
 
 def transfer(ends, version):
@@ -152,7 +151,7 @@ def transfer(ends, version):
 
 
 @scenario("ulp.nfs", 180)
-def nfs(report):
+def nfs(_report):
     """NFS 3 and 4.2 over RDMA: fio verifies, a tree copied and compared, a program built in it."""
     with served() as (ends, _):
         with mounted(ends, "3"):
@@ -161,12 +160,11 @@ def nfs(report):
             transfer(ends, "4.2")
             shutil.copytree(SOURCES, f"{MOUNT}/tests")
             forget()
-            count = equal(SOURCES, f"{MOUNT}/tests")
+            equal(SOURCES, f"{MOUNT}/tests")
             equal(SOURCES, f"{EXPORT}/tests")
             command(["gcc", "-o", "made", "-Itests/guest/lib_c", *glob.glob(f"{MOUNT}/tests/scenarios/teardown/traffic_c/*.c"),
                      "tests/guest/lib_c/rdma.c", "tests/guest/lib_c/control.c", "-libverbs"], timeout=120, cwd=MOUNT)
             require(os.access(f"{EXPORT}/made", os.X_OK), "the server has no program")
-            report.note(f"{count} files; {counters(ends[0].dev)['sent_pkts']} packets of the client")
 
 
 @contextmanager
@@ -180,7 +178,7 @@ def unheard(end):
 
 
 @scenario("ulp.nfs-lost", 180)
-def lost(report):
+def lost(_report):
     """NFS 4.2 under load: the server restarted, the client's link deleted and back, then the server's."""
     with served() as (ends, server), mounted(ends, "4.2"), Load(f"{MOUNT}/file", excused=GOING) as load:
         load.moves("at first")
@@ -197,11 +195,10 @@ def lost(report):
         refused = command(["umount", MOUNT], ok=None)
         require(refused.returncode, "a mount in use went")
         load.ends()
-    report.note("three interruptions")
 
 
 @scenario("ulp.nfs-gone", 180)
-def gone(report):
+def gone(_report):
     """NFS 4.2 under load: the module is unloaded with both devices, and loaded again; then the client's network
     namespace loses its name, and goes with the mount."""
     with served() as (ends, _):
@@ -214,7 +211,6 @@ def gone(report):
             load.moves("in a namespace without a name")
             load.ends()
         wait_until("both devices go with the namespace", lambda: not devices())
-    report.note("two interruptions")
 
 
 def between_drivers(_report, order):

@@ -85,7 +85,7 @@ def want(row, **values):
 
 
 @scenario("observe.resources", 90, rxe="rdma_rxe tells no details, and counts no queue pairs")
-def resources(report):
+def resources(_report):
     """`rdma resource show -dd` tells of queue pairs, queues and regions what their program has just done with them."""
     with loop(True) as end, observed(end) as it:
         want(it.qp(it.a), sq_size=64, sq_pending=0, rq_size=64, rq_left=0, path="local", path_mtu=1024, timeout=15,
@@ -110,8 +110,6 @@ def resources(report):
         require(all(row["pieces"] >= 1 for row in regions.values()), f"regions without memory: {regions}")
         require(it.shown("pd") and it.shown("ctx"), "its protection domain or its context is not shown")
         everything = json.dumps([it.shown(kind) for kind in ("qp", "cq", "mr", "srq", "pd", "ctx")])
-        for line in command(["rdma", "-dd", "resource", "show", "qp", "lqpn", str(it.a)]).stdout.splitlines():
-            report.note(line.strip())
         maps = read(f"/proc/{it.proc.pid}/maps") or ""
         secrets = {int(part, 16) for line in maps.splitlines() for part in line.split()[0].split("-")}
         numbers = {int(word, 0) for word in re.findall(r"\b(?:0x[0-9a-f]+|\d+)\b", everything)}
@@ -235,7 +233,7 @@ def port(end):
 
 
 @scenario("observe.port-counters", 60, rxe="rdma_rxe tells no details, and counts no queue pairs")
-def port_counters(report):
+def port_counters(_report):
     """`counters/` of the port in sysfs, as every RDMA port has them, say the same as `hw_counters/`."""
     with loop(False) as end, observed(end) as it:
         def agree():
@@ -258,11 +256,10 @@ def port_counters(report):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             s.sendto(b"short", (end.ip4, 4791))
         wait_until("what is no packet is an error", lambda: port(end)["port_rcv_errors"] == 1)
-        report.note(str(port(end)))
 
 
 @scenario("observe.port-counters-local", 60, rxe="rdma_rxe has no local path")
-def port_counters_local(report):
+def port_counters_local(_report):
     """What a device sends to itself without packets is in `counters/` as sent and as received."""
     with loop(True) as end, observed(end) as it:
         before, ours = port(end), counters(end.dev)
@@ -272,11 +269,10 @@ def port_counters_local(report):
         after = port(end)
         for name, least in (("xmit_data", 20 * 3000 // 4), ("rcv_data", 20 * 3000 // 4), ("xmit_packets", 20), ("rcv_packets", 20)):
             require(after[f"port_{name}"] - before[f"port_{name}"] >= least, f"{name}: {before}, {after}")
-        report.note(str(after))
 
 
 @scenario("observe.performance-mads", 120)
-def performance_mads(report):
+def performance_mads(_report):
     """libibumad asks the other device for the counters of its port: it answers what sysfs says. By IPv6 alone, for ib_mad
     takes the routing header of every answer for one of IPv6 when it looks for the question (`rcv_has_same_gid`)."""
     names = ("port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets")
@@ -300,7 +296,6 @@ def performance_mads(report):
                 require(all(b <= value <= a for b, value, a in zip(before, values, after)),
                         f"attribute {attribute:#x} is {values}; sysfs says {before}, then {after}")
                 require(after[2] > before[2] >= 20 and after[3] > before[3], f"packets: {before}, {after}")
-                report.note(f"attribute {attribute:#x}: " + ", ".join(f"{name} {v}" for name, v in zip(names, values)))
             # IBTA 13.4.7: an invalid field; an attribute that is not there.
             for port, attribute, want in ((2, PORT_COUNTERS, 7 << 2), (1, 0x0013, 3 << 2)):
                 status, _ = agent.get(there.ip6, attribute, port)
@@ -308,7 +303,7 @@ def performance_mads(report):
 
 
 @scenario("observe.identity", 30)
-def identity(report):
+def identity(_report):
     """The description of the node can be written, and the version of the firmware is the module's wherever it is shown."""
     with loop() as end:
         path = f"{IB}/{end.dev}/node_desc"
@@ -326,4 +321,3 @@ def identity(report):
         if flavour.current().is_ferroce:
             require(re.fullmatch(r"\d+\.\d+\.\d+", version) and version == device["fw"] == said,
                     f"it is {version}, {device['fw']}, {said}")
-        report.note(f"{before}, version {version}")

@@ -58,7 +58,7 @@ def shell_words():
 
 
 @scenario("walks.runs", 240, rxe="the walks are about ferroce")
-def walks(report):
+def walks(_report):
     """The run of each walk: the ladder or the output that the document shows."""
     with shell_words() as words:
         for name in sorted(os.listdir(f"{CLONE}/{FOLDER}")):
@@ -67,7 +67,6 @@ def walks(report):
                 require(found, f"{name} shows no run")
                 for line, shown in found:
                     again(name, line, shown, words)
-                report.note(f"{name}: {len(found)}")
         # What `make trace` runs: one program that plays both sides, and one with two ends.
         for name in ("rnr", "cm"):
             said = run(f"sh tests/examples/trace.sh {name}", words)
