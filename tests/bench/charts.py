@@ -35,16 +35,13 @@ class Chart:
     lines: dict = field(default_factory=dict)
 
     def add(self, line, x, y):
-        """One point."""
         self.lines.setdefault(line, []).append((x, y))
 
     def draw(self, about):
-        """The SVG."""
         return svg.chart(self.title, about, self.x, self.y, self.lines)
 
 
 def how_often(size):
-    """Messages of a size."""
     return max(FEWEST, min(MOST, BYTES // size))
 
 

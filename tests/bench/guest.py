@@ -10,11 +10,12 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 
 from tests.bench import charts, plan
 from tests.guest.agent import Events
-from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active, wait_until
+from tests.guest.fabric import counters, join, linked, no_dad, read, two_ends, wait_until
 from tests.guest.flavour import FERROCE, RXE
 from tests.guest.programs import busy, on_cpu, run_both
 from tests.guest.rdma_cm import connections, talk
@@ -32,35 +33,34 @@ ATTEMPTS = 3
 def ends_of(driver, stack):
     """Two devices of one driver in two namespaces of their own with veth between them. Both drivers are there at once:
     each has the RoCE port in its own namespaces."""
-    flavour = FLAVOURS[driver]
-    p = flavour.prefix
-    ends = [End(f"{p}{n}", f"{p}n{n}", f"{p}v{n}", f"10.77.0.{n + 1}", f"fd77::{n + 1}", f"10.77.0.{n + 1}")
-            for n in (0, 1)]
+    both = [FLAVOURS[driver]] * 2
+    ends = two_ends(*([f"{flavour.prefix}{kind}{n}" for n, flavour in enumerate(both)] for kind in "nv"), both)
     no_dad()
     for end in ends:
         stack.callback(command, ["ip", "netns", "del", end.netns], ok=None)
     join(*ends)
-    for end in ends:
-        link_add(end.dev, end.netdev, end.netns, driver=flavour)
-        stack.callback(link_del, end.dev, end.netns, ok=None)
-    for end in ends:
-        wait_active(end.dev)
-    return ends
+    return stack.enter_context(linked(ends, both))
+
+
+@contextmanager
+def both_drivers(events):
+    """The two devices of each driver, by its name."""
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+        yield ends
 
 
 def cpu_model():
-    """What the processor calls itself."""
     return next((line.partition(":")[2].strip() for line in (read("/proc/cpuinfo") or "").splitlines()
                  if line.startswith("model name")), "unknown")
 
 
 def grown(before, after):
-    """What the counters grew by."""
     return {name: after[name] - before[name] for name in after if after[name] != before.get(name, 0)}
 
 
 def figures(row, found):
-    """What the client printed, as numbers."""
     require(len(found) == 1, f"{row.key}: {len(found)} result lines")
     field = [float(x) for x in found[0]]
     if row.kind == "latency":
@@ -79,18 +79,17 @@ def measure(row, driver, ends):
     raise Failed(f"{row.key} on {driver}: perftest could not tell the time in {ATTEMPTS} attempts")
 
 
-def places(row, ends):
-    """Where the server and the client of a row run: on one device, or at both ends."""
-    return (ends[0], ends[0]) if row.place == "local" else ends
+def places(place, ends):
+    """Where a server and its client run: on one device, or at both ends."""
+    return (ends[0], ends[0]) if place == "local" else ends
 
 
 def run_once(row, driver, ends):
-    """One run of one row, whatever it says."""
     if row.kind == "connections":
         return connect(row, ends)
     if row.kind == "disk":
         return read_disk(row, driver)
-    server, client = places(row, ends)
+    server, client = places(row.place, ends)
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
     both = [row.argv(end.dev, end.gid(), PORT) for end in (server, client)]
@@ -117,7 +116,7 @@ def connect(row, ends):
 def read_disk(row, driver):
     """Requests a second of a disk behind NVMe over Fabrics, between two devices that are made for it: host and target know the
     first namespace alone."""
-    with two_links(FLAVOURS[driver], "nv") as ends, nvme.target(ends[1].ip4), nvme.connected(*ends) as host:
+    with two_links(replace(FLAVOURS[driver], prefix="nv")) as ends, nvme.target(ends[1].ip4), nvme.connected(*ends) as host:
         out = command([*row.argv(host.disk, None, None), "--output-format=json"], timeout=60).stdout
     return {"value": json.loads(out[out.index("{"):])["jobs"][0]["read"]["iops"], "counters": []}
 
@@ -126,10 +125,7 @@ def rounds(events, wanted, quick, times):
     """All rounds. A row that fails is told, and left out from then on."""
     todo = plan.rows(quick, times)
     broken = set()
-    with ExitStack() as stack:
-        stack.enter_context(connections())
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with connections(), both_drivers(events) as ends:
         for turn in range(wanted):
             order = plan.DRIVERS if turn % 2 == 0 else plan.DRIVERS[::-1]
             for row in todo:
@@ -165,10 +161,7 @@ def tcp(ends, size, often):
 
 def draw(events, times):
     """The points of all charts. What fails is told, and leaves a gap."""
-    with ExitStack() as stack:
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
-
+    with both_drivers(events) as ends:
         def point(chart, line, get):
             try:
                 events.put(event="point", chart=chart.name, line=line, points=[p for p in get() if p[1] > 0])
@@ -178,7 +171,7 @@ def draw(events, times):
         for chart in charts.plans(times):
             for x, row in chart.rows.items():
                 for driver, pair in ends.items():
-                    where = places(row, pair)
+                    where = places(row.place, pair)
                     if row.kind == "distribution":
                         point(chart, charts.DRIVERS[driver], lambda: charts.parts_of(distribution(row, where)))
                     else:
@@ -189,12 +182,10 @@ def draw(events, times):
 
 def instructions(events):
     """What one operation costs: see ops.c. Both ends are in one process, which may use devices of any namespace."""
-    with ExitStack() as stack:
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with both_drivers(events) as ends:
         for place in plan.PLACES:
             for driver in plan.DRIVERS:
-                one, two = ends_in(place, ends[driver])
+                one, two = places(place, ends[driver])
                 try:
                     out = command([OPS, one.dev, str(one.gid()), two.dev, str(two.gid())], timeout=120).stdout
                 except Failed as e:
@@ -205,12 +196,6 @@ def instructions(events):
                         events.put(event="note", text=f"{place}, {driver}: {value}")
                     else:
                         events.put(event="instructions", place=place, row=name, driver=driver, value=int(value))
-
-
-def ends_in(place, pair):
-    """The two ends of an operation in this place."""
-    one, two = pair
-    return (one, one) if place == "local" else (one, two)
 
 
 # How often the messages of a row are sent while the host looks: most of the time is theirs then, and not the start's.
@@ -226,10 +211,7 @@ def write_symbols(where, driver):
 def watched_row(events, where, name):
     """Runs the tool of one row with each driver while the host looks at the processors."""
     row = next(row for row in plan.rows(times=TIMES_WATCHED) if row.name == name)
-    with ExitStack() as stack:
-        stack.enter_context(connections())
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    with connections(), both_drivers(events) as ends:
         for driver in plan.DRIVERS:
             write_symbols(where, driver)
             events.put(event="watch", driver=driver)
@@ -238,13 +220,10 @@ def watched_row(events, where, name):
 
 
 def watched(events, where, place, row):
-    """Repeats one operation of ops.c with each driver while the host looks at its instructions, until it has said so by
-    a file: what they are at which address goes there too."""
-    with ExitStack() as stack:
-        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+    """Repeats one operation of ops.c with each driver until the host has said by a file that it has looked."""
+    with both_drivers(events) as ends:
         for driver in plan.DRIVERS:
-            one, two = ends_in(place, ends[driver])
+            one, two = places(place, ends[driver])
             argv = [OPS, one.dev, str(one.gid()), two.dev, str(two.gid()), row]
             with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as ops:
                 try:

@@ -73,12 +73,10 @@ class Row:
 
     @property
     def idle(self):
-        """The same row without other work."""
         return replace(self, way="plain")
 
     def target(self, idle_ratio):
-        """The least ratio, or None; `idle_ratio` is what the same row has without other work, if it
-        has any."""
+        """The least ratio, or None; `idle_ratio` is that of the same row without other work, if it has any."""
         if self.way == "busy":
             return idle_ratio and BUSY_TARGET * idle_ratio
         if self.kind == "disk":
@@ -120,7 +118,6 @@ class Row:
 
 
 def plain():
-    """As users run the tools."""
     found = []
     for place in PLACES:
         for tool in ("ib_send_lat", "ib_write_lat", "ib_read_lat"):
@@ -140,14 +137,12 @@ def plain():
 
 
 def busy():
-    """Some of these rows while the CPUs have other work."""
     wanted = (("local", "ib_write_bw", 64), ("veth", "ib_send_bw", 64), ("veth", "ib_send_bw", 4096))
     return [replace(row, way="busy") for row in plain() if row.qps == 1 and (row.place, row.tool, row.size) in wanted]
 
 
 def pinned():
-    """What the others do not say: how fast it is when no scheduler is in between, receives that run
-    out, messages of a megabyte, a small MTU, other kinds of queue pairs and operations."""
+    """How fast it is when no scheduler is in between, and what kinds of queue pairs and operations the others leave out."""
     found = []
     for place in PLACES:
         found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False))

@@ -14,8 +14,7 @@ def spread(values):
 
 
 def ratios(ours, theirs, smaller_is_better):
-    """Round by round, as the two figures of a round are close in time; more is better. `ours` and `theirs` are
-    figures by round."""
+    """Round by round, whose two figures are close in time; more is better. `ours` and `theirs` are figures by round."""
     found = []
     for turn in sorted(set(ours) & set(theirs)):
         a, b = ours[turn], theirs[turn]
@@ -122,7 +121,6 @@ def instructions(events):
 
 
 def side(found):
-    """One driver's figures of one row."""
     values = [found[turn]["value"] for turn in sorted(found)]
     one = {"median": median(values), "spread": spread(values), "values": values,
            "counters": [found[turn]["counters"] for turn in sorted(found)]}
@@ -159,7 +157,6 @@ def table(rows):
 
 
 def verdict(ratio, target):
-    """The cells about a ratio."""
     wanted = "" if target is None else f"{target:.3g}x"
     if not ratio:
         return ["-", "", wanted, ""]
@@ -168,7 +165,6 @@ def verdict(ratio, target):
 
 
 def readme(rows):
-    """The lines of the table in README.md."""
     lines = ["| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]
     found = {row["key"]: row for row in rows}
     for row in plan.readme():
@@ -207,8 +203,7 @@ def instruction_table(rows):
 
 
 def changes(before, now):
-    """Lines of text cells about what each driver's operations take now and took before, and their head. A row that one
-    of the two has not is left out."""
+    """Lines of text cells about what an operation took before and takes now, and their head; of rows that both have."""
     old = {(row["place"], row["name"]): row for row in before}
     lines = []
     for row in now:

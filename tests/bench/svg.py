@@ -19,7 +19,6 @@ class Axis:
     base: int = 0
 
     def place(self, value):
-        """Where a value is on the scale."""
         return math.log(value, self.base) if self.base else value
 
     def ticks(self, least, most):

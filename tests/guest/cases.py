@@ -55,7 +55,6 @@ class Talker:
         return line.strip() or None
 
     def tell(self, what=""):
-        """Answers."""
         self.proc.stdin.write(what + "\n")
 
     def __enter__(self):
@@ -69,7 +68,6 @@ class Talker:
 
 
 def verdict(done):
-    """What the program's end means."""
     if done.returncode == 77:
         raise Skipped(last_line(done.stdout).removeprefix("skipped: "))
     if done.returncode:

@@ -32,9 +32,12 @@ class End:
     ip6: str
     tcp: str
 
+    def address(self, family):
+        return self.ip4 if family == 4 else self.ip6
+
     def gid(self, family=4):
         """Index of the RoCE v2 GID that carries this end's address."""
-        return gid_index(self.dev, self.ip4 if family == 4 else self.ip6)
+        return gid_index(self.dev, self.address(family))
 
 
 def read(path):
@@ -46,19 +49,29 @@ def read(path):
         return None
 
 
+def listing(path):
+    """The names in a folder; none where it is not there."""
+    try:
+        return sorted(os.listdir(path))
+    except FileNotFoundError:
+        return []
+
+
+def write(path, text):
+    """Into a small file in /proc or /sys."""
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(text))
+
+
 @contextmanager
 def setting(path, value):
     """A value in a file of the kernel's, and at the end what was there before."""
-    def write(text):
-        with open(path, "w", encoding="ascii") as f:
-            f.write(text)
-
     before = read(path)
-    write(value)
+    write(path, value)
     try:
         yield
     finally:
-        write(before)
+        write(path, before)
 
 
 @contextmanager
@@ -81,9 +94,9 @@ def gid_of(address):
     return ":".join(text[i:i + 4] for i in range(0, 32, 4))
 
 
-def gid_table(dev, port=1):
+def gid_table(dev):
     """Every GID in use, in order: index, GID, type."""
-    base = f"{IB}/{dev}/ports/{port}"
+    base = f"{IB}/{dev}/ports/1"
     try:
         indices = sorted(map(int, os.listdir(f"{base}/gids")))
     except FileNotFoundError:
@@ -95,10 +108,10 @@ def gid_table(dev, port=1):
             yield index, read(f"{base}/gids/{index}"), kind
 
 
-def gid_index(dev, address, limit=10):
+def gid_index(dev, address):
     """Index of the RoCE v2 GID of an address. The table may trail behind the netdev, so it is waited for."""
     want = gid_of(address)
-    end = time.monotonic() + limit * PATIENCE
+    end = time.monotonic() + 10 * PATIENCE
     while True:
         for index, gid, kind in gid_table(dev):
             if gid == want and kind == "RoCE v2":
@@ -123,14 +136,27 @@ def port_state(dev):
 
 
 def counters(dev):
-    """The counters of a device by name."""
     base = f"{IB}/{dev}/ports/1/hw_counters"
     found = {}
-    for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+    for name in listing(base):
         value = read(f"{base}/{name}") or ""
         if value.isdigit() and name != "lifespan":
             found[name] = int(value)
     return found
+
+
+def totals(ends):
+    """The counters of the devices of these ends together."""
+    found = {}
+    for dev in {end.dev for end in ends}:
+        for name, value in counters(dev).items():
+            found[name] = found.get(name, 0) + value
+    return found
+
+
+def grown(before, now):
+    """By how much each counter has grown."""
+    return {name: value - before[name] for name, value in now.items()}
 
 
 @contextmanager
@@ -145,7 +171,6 @@ def counters_if_it_fails():
 
 
 def wait_active(dev):
-    """Waits until the port may carry packets."""
     wait_until(f"{dev} becomes ACTIVE", lambda: "ACTIVE" in port_state(dev))
 
 
@@ -155,9 +180,8 @@ def link_add(name, netdev, netns=None, ok=(0,), driver=None):
                    netns=netns, ok=ok, timeout=60)
 
 
-def link_del(name, netns=None, ok=(0,)):
-    """`rdma link delete`."""
-    return command(["rdma", "link", "delete", name], netns=netns, ok=ok, timeout=60)
+def link_del(name, netns=None):
+    return command(["rdma", "link", "delete", name], netns=netns, timeout=60)
 
 
 def plug(dev, netdev, netns=None, driver=None):
@@ -180,12 +204,29 @@ def unplug(dev, netns=None):
         wait_until(f"{dev} goes", lambda: dev not in devices())
 
 
-def devices():
-    """The RDMA devices of the machine."""
+def add_links(ends, drivers=(None, None)):
+    """A link on the netdev of each, until all are ACTIVE."""
+    for end, driver in zip(ends, drivers):
+        link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
+    for end in ends:
+        wait_active(end.dev)
+
+
+@contextmanager
+def linked(ends, drivers=(None, None)):
+    """The same, and at the end those links that are left go."""
     try:
-        return sorted(os.listdir(IB))
-    except FileNotFoundError:
-        return []
+        add_links(ends, drivers)
+        with counters_if_it_fails():
+            yield ends
+    finally:
+        for end in ends:
+            if end.dev in devices():
+                link_del(end.dev, netns=end.netns)
+
+
+def devices():
+    return listing(IB)
 
 
 def batch(lines, netns=None):
@@ -199,12 +240,10 @@ def batch(lines, netns=None):
 
 
 def no_dad():
-    """Addresses are usable at once, also in network namespaces that are made from now on: nobody else lives on these
-    wires."""
+    """Addresses are usable at once, also in namespaces that are made from now on: nobody else lives on these wires."""
     for name, value in (("core/devconf_inherit_init_net", 1), ("ipv6/conf/default/accept_dad", 0),
                         ("ipv6/conf/all/accept_dad", 0)):
-        with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as f:
-            f.write(str(value))
+        write(f"/proc/sys/net/{name}", value)
 
 
 def netdev_counter(end, column):
@@ -224,7 +263,6 @@ def tx_dropped(end):
 
 
 def mac(end):
-    """The Ethernet address of the netdev of an end."""
     def ask():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             return fcntl.ioctl(s, SIOCGIFHWADDR, end.netdev.encode().ljust(40, b"\0"))[18:24]
@@ -233,30 +271,30 @@ def mac(end):
 
 
 @contextmanager
-def wire(a="v0", b="v1", mtu=WIRE_MTU):
+def wire():
     """A veth pair in the first namespace, both ends up, with addresses on the first."""
     no_dad()
-    say(f"join {a} and {b}")
-    netlink.veth((a, None), (b, None), mtu)
-    netlink.configure(None, b)
-    netlink.configure(None, a, "10.77.0.1/24", "fd77::1/64")
-    wait_up(None, a)
+    say("join v0 and v1")
+    netlink.veth(("v0", None), ("v1", None), WIRE_MTU)
+    netlink.configure(None, "v1")
+    netlink.configure(None, "v0", "10.77.0.1/24", "fd77::1/64")
+    wait_up(None, "v0")
     try:
-        yield a, b
+        yield "v0", "v1"
     finally:
-        say(f"delete {a}")
+        say("delete v0")
         try:
-            netlink.delete_netdev(None, a)
+            netlink.delete_netdev(None, "v0")
         except OSError:
             # Where its other end was moved to a namespace that goes, it goes by itself.
-            wait_until(f"{a} goes", lambda: not os.path.exists(f"/sys/class/net/{a}"))
+            wait_until("v0 goes", lambda: not os.path.exists("/sys/class/net/v0"))
 
 
 @contextmanager
-def loop(local_path=None, mtu=WIRE_MTU):
+def loop(local_path=None):
     """One device on one netdev that talks to itself. `local_path` sets the switch, None leaves it alone."""
     dev = flavour.current().prefix + "0"
-    with wire(mtu=mtu) as (netdev, _):
+    with wire() as (netdev, _):
         plug(dev, netdev)
         try:
             wait_active(dev)
@@ -297,10 +335,16 @@ def set_local_path(dev, on):
         if flavour.current().is_ferroce:
             raise Failed(f"{path} is missing")
         return
-    with open(path, "w", encoding="ascii") as f:
-        f.write("1" if on else "0")
-    if read(path) != ("1" if on else "0"):
+    write(path, int(on))
+    if read(path) != str(int(on)):
         raise Failed(f"{path} does not keep what was written")
+
+
+def two_ends(spaces, netdevs, drivers=None):
+    """The ends that two netdevs are, with the devices that are to be theirs."""
+    drivers = drivers or (flavour.current(), flavour.current())
+    return [End(f"{driver.prefix}{n}", netns, netdev, f"10.77.0.{n + 1}", f"fd77::{n + 1}", f"10.77.0.{n + 1}")
+            for n, (netns, netdev, driver) in enumerate(zip(spaces, netdevs, drivers))]
 
 
 def join(one, two, mtu=WIRE_MTU):
@@ -316,7 +360,6 @@ def join(one, two, mtu=WIRE_MTU):
 
 
 def configure(end):
-    """Sets the netdev of an end up and gives it the addresses of the end."""
     netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
 
 
@@ -339,9 +382,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
     """Two devices in two network namespaces with a veth pair between them; `drivers` are those of the two, if not the
     one under test. With `bridged` each has a veth pair of its own to a bridge, and outlives the other's netdev. A
     scenario may take away any part of it."""
-    drivers = drivers or (flavour.current(), flavour.current())
-    one = End(drivers[0].prefix + "0", "fa", "va", "10.77.0.1", "fd77::1", "10.77.0.1")
-    two = End(drivers[1].prefix + "1", "fb", "vb", "10.77.0.2", "fd77::2", "10.77.0.2")
+    one, two = two_ends(("fa", "fb"), ("va", "vb"), drivers)
     no_dad()
     try:
         if bridged:
@@ -355,7 +396,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
         else:
             join(one, two, mtu)
         acquaint(one, two, netlink.NUD_STALE)
-        for end, driver in zip((one, two), drivers):
+        for end, driver in zip((one, two), drivers or (None, None)):
             plug(end.dev, end.netdev, end.netns, driver)
         for end in (one, two):
             wait_active(end.dev)
@@ -383,8 +424,7 @@ def tagged(ends, vlan=7):
 
 
 def show_packets(ends):
-    """Makes what a capture shows the packets that are meant: ferroce hands a netdev many at once, as TCP does, unless
-    GSO is off."""
+    """Makes a capture show the packets that are meant: ferroce hands a netdev many at once unless GSO is off."""
     for end in ends:
         command(["ethtool", "-K", end.netdev, "gso", "off"], netns=end.netns)
 

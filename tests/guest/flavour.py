@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Flavour:
-    """Names of one driver."""
-
     link_type: str
     module: str
     prefix: str

@@ -96,13 +96,11 @@ class NetNs:
 
 
 def mount(source, target, flags):
-    """Calls mount(2)."""
     if LIBC.mount(source.encode(), target.encode(), b"none", ctypes.c_ulong(flags), None):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
 
 def add_netns(name):
-    """`ip netns add`."""
     os.makedirs(NAMED, exist_ok=True)
     try:
         mount("", NAMED, MS_SHARED | MS_REC)
@@ -117,7 +115,6 @@ def add_netns(name):
 
 
 def delete_netns(name):
-    """`ip netns del`."""
     path = f"{NAMED}/{name}"
     if LIBC.umount2(path.encode(), MNT_DETACH):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
@@ -160,7 +157,6 @@ def configure(netns, netdev, *addresses):
 
 
 def add_neighbour(netns, netdev, address, mac, state):
-    """`ip neigh replace`."""
     address = ipaddress.ip_address(address)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
 
@@ -179,7 +175,6 @@ def is_up(netns, netdev):
 
 
 def mac(netns, netdev):
-    """The address of a netdev, as `ip` writes it."""
     return link(netns, netdev)[IFLA_ADDRESS].hex(":")
 
 
@@ -198,12 +193,10 @@ def link(netns, netdev):
 
 
 def delete_netdev(netns, netdev):
-    """`ip link del`."""
     in_netns(netns, lambda: request(ROUTE, RTM_DELLINK, 0, ifinfo() + attribute(IFLA_IFNAME, netdev)))
 
 
 def rdma_link_add(netns, name, kind, netdev, around=nullcontext()):
-    """`rdma link add`."""
     body = attribute(2, name) + attribute(65, kind) + attribute(51, netdev)
     in_netns(netns, lambda: request(RDMA, NLDEV_NEWLINK, 0, body, around))
 
@@ -214,7 +207,6 @@ def rdma_link_delete(index, around=nullcontext()):
 
 
 def rdma_devices():
-    """The numbers of all RDMA devices, by name."""
     found = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, RDMA) as s:
         s.send(struct.pack("=IHHII", 16, NLDEV_GET, REQUEST | DUMP, 1, 0))
@@ -231,7 +223,6 @@ def rdma_devices():
 
 
 def attributes(body):
-    """The attributes of a message as a dictionary."""
     found = {}
     while len(body) >= 4:
         length, kind = struct.unpack_from("=HH", body)

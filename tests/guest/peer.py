@@ -17,7 +17,6 @@ ENDED, FAILED, ERROR_COMPLETION, PEER_GONE, DEVICE_GONE, TORN_DOWN = 0, 1, 3, 4,
 
 
 def argv(end, family, *options):
-    """The command line of one side."""
     return [PROGRAM, "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT), *map(str, options)]
 
 
@@ -47,36 +46,34 @@ class Conversation:
             raise
         return self
 
-    def _until(self, what, test, limit=20):
-        end = time.monotonic() + limit * PATIENCE
+    def _until(self, what, test):
+        end = time.monotonic() + 20 * PATIENCE
         while not test():
             if time.monotonic() > end or any(p and p.poll() is not None for p in (self.server, self.client)):
                 raise Failed(f"{what}: not so: {self.words()}")
             time.sleep(0.02)
 
     def words(self):
-        """What the two said last."""
         return "; ".join(f"{who}: {last_line(tail(out))}" for who, out in zip(("server", "client"), self.outs))
 
     def alive(self):
-        """Whether both still run."""
         return self.server.poll() is None and self.client.poll() is None
 
-    def wait(self, proc, limit=30):
+    def wait(self, proc):
         """The exit status of a side that must end by itself."""
         try:
-            return proc.wait(timeout=limit * PATIENCE)
+            return proc.wait(timeout=30 * PATIENCE)
         except subprocess.TimeoutExpired:
             raise Failed(f"a side hangs: {self.words()}") from None
 
-    def ends_within(self, limit=30):
+    def ends_within(self):
         """The exit statuses of both, which must end by themselves."""
-        return self.wait(self.server, limit), self.wait(self.client, limit)
+        return self.wait(self.server), self.wait(self.client)
 
-    def finish(self, limit=30):
+    def finish(self):
         """Asks for a good end, after at least one more round with all its checks."""
         self.client.send_signal(signal.SIGTERM)
-        status = self.ends_within(limit)
+        status = self.ends_within()
         if status != (0, 0):
             raise Failed(f"traffic ended with {status}: {self.words()}")
 

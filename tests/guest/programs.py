@@ -7,7 +7,7 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 
-from tests.guest.fabric import read
+from tests.guest.fabric import read, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.scenario import PATIENCE, Failed, last_line, say, say_command
 
@@ -17,38 +17,43 @@ def program(name):
     return os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", name))
 
 
-def spawn(argv, netns, out, err=subprocess.STDOUT, env=None):
+def spawn(argv, netns, out, err=subprocess.STDOUT, env=None, stdin=subprocess.DEVNULL, **kw):
     """Starts a program with its output in a file, and with more in its environment. Its /sys is that of the first network
     namespace."""
     say_command(argv, netns)
-    return in_netns(netns, lambda: subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                                    env={**os.environ, **(env or {})}))
-
-
-def on_cpu(cpu, argv):
-    """The command line of a program that may run on one CPU only."""
-    return ["taskset", "-c", str(cpu), *argv]
+    return in_netns(netns, lambda: subprocess.Popen(list(map(str, argv)), stdin=stdin, stdout=out, stderr=err,
+                                                    env={**os.environ, **(env or {})}, **kw))
 
 
 @contextmanager
-def pinned(cpu, argv, **kw):
-    """A process that may run on one CPU only."""
-    argv = on_cpu(cpu, argv)
-    say("+ " + " ".join(argv))
-    proc = subprocess.Popen(argv, text=True, **kw)
+def running(argv, netns=None, out=None, **kw):
+    """A program that is killed at the end, if it has not ended by then. Its output is in the scenario's log, or elsewhere."""
+    proc = spawn(argv, netns, out, **kw)
     try:
         yield proc
     finally:
-        if proc.poll() is None:
-            proc.kill()
+        proc.kill()
         proc.wait()
+
+
+@contextmanager
+def both_running(server, client, ends, port, out=None):
+    """A server and its client, which do not end by themselves. Yields their processes."""
+    with running(server, ends[0].netns, out) as one:
+        wait_until("the server listens", lambda: listens(one.pid, port))
+        with running(client, ends[1].netns, out) as two:
+            yield one, two
+
+
+def on_cpu(cpu, argv):
+    return ["taskset", "-c", str(cpu), *argv]
 
 
 @contextmanager
 def busy():
     """Other work for the machine: on each CPU a process spins, at normal priority. Yields them."""
     with ExitStack() as stack:
-        yield [stack.enter_context(pinned(cpu, ("sh", "-c", "while :; do :; done"))) for cpu in range(os.cpu_count())]
+        yield [stack.enter_context(running(on_cpu(cpu, ("sh", "-c", "while :; do :; done")))) for cpu in range(os.cpu_count())]
 
 
 def listens(pid, port):
@@ -80,7 +85,6 @@ class Output:
         return results + ("\n" if results and not results.endswith("\n") else "") + tail(self.err)
 
     def close(self):
-        """Forgets it."""
         self.out.close()
         self.err.close()
 
@@ -115,11 +119,9 @@ def run_both(server, client, ends, port, limit=60, ready=None, env=None):
                              f"client: {last_line(c_out.text())}; server: {last_line(s_out.text())}")
             time.sleep(0.01)
     finally:
-        for proc in (c, s):
-            if proc and proc.poll() is None:
-                proc.kill()
-            if proc:
-                proc.wait()
+        for proc in filter(None, (c, s)):
+            proc.kill()
+            proc.wait()
         for who, out in (("server", s_out), ("client", c_out)):
             say("ended")
             print(f"[{who}]\n{out.text()}", end="", flush=True)
@@ -127,6 +129,5 @@ def run_both(server, client, ends, port, limit=60, ready=None, env=None):
 
 
 def tail(out):
-    """Everything a program has printed up to now."""
     out.seek(0)
     return out.read()

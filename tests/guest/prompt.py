@@ -14,8 +14,7 @@ import sys
 import time
 from contextlib import suppress
 
-from tests.guest import flavour
-from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
+from tests.guest.fabric import add_links, batch, join, no_dad, two_ends, wait_until
 from tests.judges import leaks
 
 # What the guest has beside the programs of the root: `left` and `right` run a command in a namespace, `listening` waits
@@ -32,22 +31,15 @@ PROMPT = "ferroce:\\w# "
 
 
 def two():
-    """The two ends, made."""
-    prefix = flavour.current().prefix
-    ends = (End(prefix + "0", "left", "eth0", "10.77.0.1", "fd77::1", "10.77.0.1"),
-            End(prefix + "1", "right", "eth0", "10.77.0.2", "fd77::2", "10.77.0.2"))
+    ends = two_ends(("left", "right"), ("eth0", "eth0"))
     no_dad()
     batch(["link set lo up"])
     join(*ends)
-    for end in ends:
-        link_add(end.dev, end.netdev, netns=end.netns)
-    for end in ends:
-        wait_active(end.dev)
+    add_links(ends)
     return ends
 
 
 def message(ends, folder):
-    """What stands above the prompt."""
     left, right = ends
     return f"""
 Two network namespaces, joined by veth, with an RDMA device in each:
@@ -64,7 +56,6 @@ left COMMAND and right COMMAND run something there; listening PORT waits until a
 
 
 def environment(wanted):
-    """That of what is run."""
     return {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C.UTF-8", "TERM": wanted.get("term") or "dumb"}
 
@@ -93,7 +84,6 @@ def shell(wanted, text):
 
 
 def main():
-    """Makes the two ends and does what is wanted."""
     where = sys.argv[1]
     with open(f"{where}/{BEGUN}", "w", encoding="ascii"):
         pass

@@ -46,5 +46,4 @@ def has_come_back(pid):
 
 
 def talk(server, client, ends, limit=60):
-    """Runs a server and a client; returns what both have printed."""
     return run_both(server, client, ends, 0, limit, ready=listens)

@@ -36,7 +36,6 @@ def run(*argv, ok=0):
 
 
 def require(truth, text):
-    """Ends it all where that is not so."""
     if not truth:
         raise AssertionError(text)
 
@@ -53,7 +52,6 @@ def devices():
 
 
 def wait(what, ready):
-    """Waits for what others do."""
     end = time.monotonic() + PATIENCE
     while not ready():
         require(time.monotonic() < end, f"{what}: not in {PATIENCE} s; links are {devices()}")
@@ -61,17 +59,14 @@ def wait(what, ready):
 
 
 def card():
-    """A network card of the machine's."""
     return next(path.name for path in sorted(NET.iterdir()) if (path / "device").exists())
 
 
 def active(unit):
-    """Whether a unit has started."""
     return subprocess.run(["systemctl", "-q", "is-active", unit], check=False).returncode == 0
 
 
 def bridge(word):
-    """Makes the bridge, or takes it away."""
     run("ip", "link", word, BRIDGE, *(["type", "bridge"] if word == "add" else []))
 
 

@@ -55,20 +55,15 @@ class Losses:
         return True
 
     def require_all(self):
-        """Fails unless everything was lost that was to be."""
         left = {key: n for key, n in self.left.items() if n}
         require(not left, f"packets that were to be lost never came: {left}")
 
 
-class Relay:
-    """Takes the bridge's place between the two ends of `pair(bridged=True)`. Use it in a `with`."""
+class Wire:
+    """Carries what comes from either of two files to the other. Use it in a `with`, which closes both."""
 
-    def __init__(self, ends):
-        show_packets(ends)
-        batch([f"link set b{end.netdev} nomaster" for end in ends])
-        self.sockets = [packet_socket(f"b{end.netdev}") for end in ends]
-        self.loses = lambda packet: False
-        self.packets = []
+    def __init__(self, one, two):
+        self.other = {one: two, two: one}
         self.stop, self.stopped = os.pipe()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -80,25 +75,38 @@ class Relay:
         os.close(self.stopped)
         self.thread.join(timeout=10 * PATIENCE)
         os.close(self.stop)
-        for one in self.sockets:
-            one.close()
+        for file in self.other:
+            file.close()
 
     def _run(self):
-        one, two = self.sockets
-        other = {one: two, two: one}
         while True:
-            ready = select.select([*self.sockets, self.stop], [], [])[0]
+            ready = select.select([*self.other, self.stop], [], [])[0]
             if self.stop in ready:
                 return
             for source in ready:
-                frame = receive(source)
-                packet = roce.parse(frame)
-                if packet:
-                    self.packets.append(packet)
-                    if self.loses(packet):
-                        continue
                 try:
-                    other[source].send(frame)
+                    self.carry(source, self.other[source])
                 except OSError:
                     # A netdev that is down loses packets.
                     pass
+
+
+class Relay(Wire):
+    """Takes the bridge's place between the two ends of `pair(bridged=True)`."""
+
+    def __init__(self, ends):
+        show_packets(ends)
+        batch([f"link set b{end.netdev} nomaster" for end in ends])
+        self.loses = lambda packet: False
+        self.packets = []
+        self.sockets = [packet_socket(f"b{end.netdev}") for end in ends]
+        super().__init__(*self.sockets)
+
+    def carry(self, source, other):
+        frame = receive(source)
+        packet = roce.parse(frame)
+        if packet:
+            self.packets.append(packet)
+            if self.loses(packet):
+                return
+        other.send(frame)

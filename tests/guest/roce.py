@@ -32,7 +32,6 @@ class Packet:
 
 
 def kind_of(opcode, syndrome):
-    """The part that an RC packet plays."""
     if opcode in (ACKNOWLEDGE, MISSING):
         return "nak" if syndrome >> 5 == NAK else "ack"
     if opcode == CNP:

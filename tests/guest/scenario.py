@@ -26,7 +26,7 @@ class Scenario:
     """One line of the report. `run` takes the `Report` it fills in. What the kernel must say, where a scenario makes it
     complain on purpose, is in `provokes`. `leaves` is how the name of the file ends that it leaves to be judged outside:
     see JUDGES in tests/lab/suite.py. `machine` names another one than the usual: see MACHINES in tests/lab/boot.py, or
-    CHECKS."""
+    CHECKS. `rxe` is why it is skipped where rdma_rxe is the driver under test."""
 
     name: str
     limit: int
@@ -35,6 +35,7 @@ class Scenario:
     provokes: str = ""
     leaves: str = ""
     machine: str = ""
+    rxe: str = ""
 
 
 REGISTRY: dict[str, Scenario] = {}
@@ -70,12 +71,12 @@ def shortened(full, short):
     return short if SHORT else full
 
 
-def add(name, limit, about, run, provokes="", leaves="", machine=""):
-    """Registers a scenario under a name that is unique in the suite."""
+def add(name, limit, about, run, *args, provokes="", leaves="", machine="", rxe=""):
+    """Registers a scenario under a name that is unique in the suite: `run` takes the report, and `args` behind it."""
     limit *= PATIENCE
     if name in REGISTRY:
         raise ValueError(f"two scenarios are called {name}")
-    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves, machine)
+    REGISTRY[name] = Scenario(name, limit, about, lambda report: run(report, *args), provokes, leaves, machine, rxe)
 
 
 def add_again(name, machine):
@@ -83,11 +84,11 @@ def add_again(name, machine):
     REGISTRY[f"{machine}.{name}"] = replace(REGISTRY[name], name=f"{machine}.{name}", machine=machine)
 
 
-def scenario(name, limit=60, machine=""):
+def scenario(name, limit=60, machine="", rxe=""):
     """Registers the decorated function; the first line of its docstring is what it shows."""
 
     def wrap(run):
-        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run, machine=machine)
+        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run, machine=machine, rxe=rxe)
         return run
 
     return wrap
@@ -96,8 +97,7 @@ def scenario(name, limit=60, machine=""):
 class Report:
     """What a scenario hands back beside its verdict: cells of a table, skips with reasons, notes."""
 
-    def __init__(self, progress=None):
-        self.progress = progress
+    def __init__(self):
         self.cells = []
         self.skips = []
         self.notes = []
@@ -108,21 +108,16 @@ class Report:
         self.allows += names
 
     def cell(self, **values):
-        """One row of figures, for the demo's table and for the log; the host sees it at once."""
+        """One row of figures, for the demo's table and for the log."""
         self.cells.append(values)
-        if self.progress:
-            self.progress(values)
 
     def skip(self, what, why):
-        """A part that was left out, with its reason."""
         self.skips.append([what, why])
 
     def note(self, text):
-        """A line worth keeping with the result."""
         self.notes.append(text)
 
     def data(self):
-        """The report as plain data."""
         return {"cells": self.cells, "skips": self.skips, "notes": self.notes, "allows": self.allows}
 
 
@@ -146,7 +141,6 @@ def load_all():
 
 
 def say(text):
-    """A line of the scenario's log, with the time."""
     print(f"[{time.monotonic():9.2f}] {text}", flush=True)
 
 
@@ -168,18 +162,15 @@ def command(argv, timeout=60, ok=(0,), netns=None, **kw):
     return done
 
 
-def say_command(argv, netns=None):
-    """What is about to run, and where."""
+def say_command(argv, netns):
     say(f"+ {netns + ': ' if netns else ''}{' '.join(map(str, argv))}")
 
 
 def last_line(text):
-    """The last line that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "(no output)"
 
 
 def require(truth, text):
-    """Fails with the text unless the statement holds."""
     if not truth:
         raise Failed(text)

@@ -14,7 +14,6 @@ NEAR = 500
 
 
 def document(name):
-    """The text of a document, or of a script beside it."""
     with open(f"{CLONE}/{name}", encoding="utf-8") as f:
         return f.read()
 
@@ -53,7 +52,6 @@ def normal(text):
 
 
 def compare(what, shown, came):
-    """Fails unless the run came out as it is shown."""
     want, have = normal(shown), normal(came)
     for number, (a, b) in enumerate(zip(want, have), 1):
         require(a == b, f"{what}, line {number}: shown {a!r}, came {b!r}")

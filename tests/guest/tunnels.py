@@ -4,19 +4,19 @@ tunnels over veth."""
 
 import fcntl
 import os
-import select
 import struct
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.guest import flavour, netlink
-from tests.guest.fabric import (WIRE_MTU, End, acquaint, batch, counters_if_it_fails, join, no_dad, plug, setting,
+from tests.guest import netlink
+from tests.guest.fabric import (WIRE_MTU, acquaint, batch, counters_if_it_fails, join, no_dad, plug, setting, two_ends,
                                 unplug, wait_active)
 from tests.guest.netlink import in_netns
-from tests.guest.scenario import PATIENCE, Skipped, command
+from tests.guest.relay import Wire
+from tests.guest.scenario import Skipped, command
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 0x0001, 0x1000
+SPACES = ("fa", "fb")
 
 # Kinds of netdevs: the module, the families that they carry, and how one is made between two addresses.
 TUNNELS = {
@@ -29,51 +29,27 @@ TUNNELS = {
 def open_tun(netns, name):
     """Makes a tun device, which lives as long as the file is open."""
     def made():
-        fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
-        return fd
+        file = open(os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK), "r+b", buffering=0)
+        fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        return file
 
     return in_netns(netns, made)
 
 
-class Wire:
-    """Carries what one of two tun devices sends to the other. Use it in a `with`."""
+class TunWire(Wire):
+    """A wire between two tun devices."""
 
-    def __init__(self, one, two):
-        self.other = {one: two, two: one}
-        self.packets = 0
-        self.stop, self.stopped = os.pipe()
-        self.thread = threading.Thread(target=self._run, daemon=True)
+    packets = 0
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        os.close(self.stopped)
-        self.thread.join(timeout=10 * PATIENCE)
-        os.close(self.stop)
-        for fd in self.other:
-            os.close(fd)
-
-    def _run(self):
-        while True:
-            ready = select.select([*self.other, self.stop], [], [])[0]
-            if self.stop in ready:
-                return
-            for source in ready:
-                try:
-                    os.write(self.other[source], os.read(source, 65536))
-                    self.packets += 1
-                except OSError:
-                    # A netdev that is down loses packets.
-                    pass
+    def carry(self, source, other):
+        os.write(other.fileno(), os.read(source.fileno(), 65536))
+        self.packets += 1
 
 
 @contextmanager
-def tun_pair(mtu=WIRE_MTU):
+def tun_pair():
     """Two devices on tun devices in two network namespaces, and the wire between them."""
-    one, two = ends_on("tun0")
+    one, two = two_ends(SPACES, ("tun0", "tun0"))
     no_dad()
     command(["modprobe", "tun"], ok=None)
     if not os.path.exists("/dev/net/tun"):
@@ -84,8 +60,8 @@ def tun_pair(mtu=WIRE_MTU):
             netlink.add_netns(end.netns)
             made.append(open_tun(end.netns, end.netdev))
             # A full queue drops packets, however long the program that empties it may need.
-            batch([f"link set {end.netdev} mtu {mtu} txqueuelen 20000"], netns=end.netns)
-        with Wire(*made) as wire:
+            batch([f"link set {end.netdev} mtu {WIRE_MTU} txqueuelen 20000"], netns=end.netns)
+        with TunWire(*made) as wire:
             with plugged(one, two):
                 yield (one, two), wire
     finally:
@@ -93,19 +69,19 @@ def tun_pair(mtu=WIRE_MTU):
 
 
 @contextmanager
-def tunnel_pair(kind, mtu=WIRE_MTU):
+def tunnel_pair(kind):
     """Two devices on the ends of a tunnel between two network namespaces; a kind of TUNNELS."""
     module, _, how = TUNNELS[kind]
     # Without a netdev of the module's own in each namespace.
     with setting("/proc/sys/net/core/fb_tunnels_only_for_init_net", "2"):
         command(["modprobe", module], ok=None)
     # The programs talk beside the tunnel, which may not carry their family.
-    one, two = (replace(end, tcp="10.66.0.1") for end in ends_on("t0"))
+    one, two = (replace(end, tcp="10.66.0.1") for end in two_ends(SPACES, ("t0", "t0")))
     below = [replace(end, netdev="v" + end.netns[1], ip4=end.ip4.replace("77", "66"), ip6=end.ip6.replace("77", "66"))
              for end in (one, two)]
     no_dad()
     try:
-        join(*below, mtu)
+        join(*below, WIRE_MTU)
         acquaint(*below)
         for end, here, there in zip((one, two), below, reversed(below)):
             what = how.format(here=here.ip4, there=there.ip4)
@@ -115,13 +91,6 @@ def tunnel_pair(kind, mtu=WIRE_MTU):
             yield one, two
     finally:
         gone(one, two)
-
-
-def ends_on(netdev):
-    """Two ends on netdevs of this name."""
-    prefix = flavour.current().prefix
-    return (End(prefix + "0", "fa", netdev, "10.77.0.1", "fd77::1", "10.77.0.1"),
-            End(prefix + "1", "fb", netdev, "10.77.0.2", "fd77::2", "10.77.0.2"))
 
 
 @contextmanager
@@ -143,7 +112,6 @@ def plugged(*ends):
 
 
 def gone(*ends):
-    """Deletes the namespaces of the ends, and with them their netdevs."""
     for end in ends:
         if os.path.exists(f"{netlink.NAMED}/{end.netns}"):
             netlink.delete_netns(end.netns)

@@ -10,8 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from tests.guest.scenario import Failed, require
-from tests.judges.message import judge_icrc
-from tests.judges.wire_decode import by_tshark
+from tests.judges.wire_decode import decode
 
 FIRST_PORT, GROUP = 0xc000, 0xffffff
 # The kernel's own, which ib_core gives every handle and connection that leads to a single peer.
@@ -52,7 +51,6 @@ class Asked:
 
 
 def asked_for(said):
-    """The lines of the program."""
     rows = [line.split()[1:] for line in said.splitlines() if line.startswith("asked ")]
     return [Asked(row[0], *map(int, row[1:])) for row in rows]
 
@@ -87,16 +85,13 @@ def judge(packets, asked):
 
 
 def main():
-    """Judges what is named on the command line and prints it."""
     try:
         path = sys.argv[1]
         with open(path, encoding="utf-8") as f:
             told = json.load(f)
         asked = asked_for(told["said"])
         require(len(asked) == 30, f"{len(asked)} address vectors")
-        capture = os.path.join(os.path.dirname(path), told["capture"])
-        print("\n".join(judge(by_tshark(capture), asked)))
-        print(f"{judge_icrc(capture)} ICRCs agree with scapy's")
+        print("\n".join(judge(decode(os.path.join(os.path.dirname(path), told["capture"])), asked)))
     except Failed as e:
         sys.exit(f"{e}")
 

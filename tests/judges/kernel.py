@@ -9,7 +9,8 @@ import subprocess
 import time
 
 from tests.guest import flavour
-from tests.guest.fabric import devices, read
+from tests.guest.fabric import devices, listing, read
+from tests.guest.netlink import NAMED
 from tests.guest.scenario import PATIENCE
 from tests.judges import leaks
 
@@ -48,6 +49,7 @@ HARMLESS = re.compile(r"(?:\[ *[\d.]+\] )?(?:" + "|".join((
 FRAME = re.compile(r"^(?:\[ *[\d.]+\])?\s+(?:\? )?[\w.$]+\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[\w+\])?$")
 
 UDP_PORT = 4791
+NETDEVS = "/sys/class/net"
 UDP_ENCAP, UDP_ENCAP_L2TPINUDP = 100, 3
 
 
@@ -70,7 +72,6 @@ class Log:
         os.lseek(self.fd, 0, os.SEEK_END)
 
     def new(self):
-        """Lines since the last call."""
         lines = []
         while True:
             try:
@@ -125,27 +126,14 @@ def note(text):
         pass
 
 
-def udp_sockets(pid="self"):
-    """Number of sockets bound to the RoCE port in a process's network namespace."""
+def udp_sockets():
+    """Number of sockets bound to the RoCE port in this network namespace."""
     count = 0
     for table in ("udp", "udp6"):
-        for line in (read(f"/proc/{pid}/net/{table}") or "").splitlines()[1:]:
+        for line in (read(f"/proc/self/net/{table}") or "").splitlines()[1:]:
             if int(line.split()[1].rsplit(":", 1)[1], 16) == UDP_PORT:
                 count += 1
     return count
-
-
-def netns_names():
-    """Named network namespaces."""
-    try:
-        return sorted(os.listdir("/run/netns"))
-    except FileNotFoundError:
-        return []
-
-
-def netdevs():
-    """Network devices of the first namespace."""
-    return sorted(os.listdir("/sys/class/net"))
 
 
 def refcount():
@@ -156,18 +144,15 @@ def refcount():
 
 def uverbs():
     """Open user contexts leave their character device in use: the device nodes themselves."""
-    try:
-        return sorted(n for n in os.listdir("/sys/class/infiniband_verbs") if n.startswith("uverbs"))
-    except FileNotFoundError:
-        return []
+    return [name for name in listing("/sys/class/infiniband_verbs") if name.startswith("uverbs")]
 
 
 class Baseline:
     """The machine before the first scenario; later it must look the same."""
 
     def __init__(self):
-        self.netdevs = netdevs()
-        self.netns = netns_names()
+        self.netdevs = listing(NETDEVS)
+        self.netns = listing(NAMED)
         self.devices = devices()
         self.refcount = refcount() or 0
         self.pinned = leaks.pinned()
@@ -185,8 +170,8 @@ class Baseline:
     def _look(self):
         found = []
         for what, now, then in (("RDMA device", devices(), self.devices),
-                                ("network namespace", netns_names(), self.netns),
-                                ("network device", netdevs(), self.netdevs)):
+                                ("network namespace", listing(NAMED), self.netns),
+                                ("network device", listing(NETDEVS), self.netdevs)):
             found += [f"{what} {name}" for name in now if name not in then]
         if uverbs() and not devices():
             found.append(f"verbs character devices {uverbs()}")
@@ -210,15 +195,12 @@ class Baseline:
             except subprocess.TimeoutExpired:
                 pass
 
-        for dev in devices():
-            if dev not in self.devices:
-                quietly("rdma", "link", "delete", dev)
-        for name in netns_names():
-            if name not in self.netns:
-                quietly("ip", "netns", "del", name)
-        for dev in netdevs():
-            if dev not in self.netdevs:
-                quietly("ip", "link", "del", dev)
+        for now, then, words in ((devices, self.devices, ("rdma", "link", "delete")),
+                                 (lambda: listing(NAMED), self.netns, ("ip", "netns", "del")),
+                                 (lambda: listing(NETDEVS), self.netdevs, ("ip", "link", "del"))):
+            for name in now():
+                if name not in then:
+                    quietly(*words, name)
         for module in ("ferroce", "rdma_rxe"):
             if module != flavour.current().module and read(f"/sys/module/{module}/refcnt") is not None:
                 quietly("modprobe", "-r", module)

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 
+from tests.guest import fabric
 from tests.guest.fabric import read, wait_until
 from tests.guest.scenario import PATIENCE, Failed
 
@@ -37,15 +38,13 @@ def slab_objects():
     """Objects in use by cache. Empty slabs are given back first, and with them what the processors keep at hand."""
     for cache in os.listdir("/sys/kernel/slab"):
         try:
-            with open(f"/sys/kernel/slab/{cache}/shrink", "w", encoding="ascii") as f:
-                f.write("1")
+            fabric.write(f"/sys/kernel/slab/{cache}/shrink", 1)
         except OSError:
             pass
     return slabinfo(1)
 
 
 def slab_sizes():
-    """The bytes that an object takes, by cache."""
     return slabinfo(3)
 
 
@@ -70,8 +69,7 @@ def table(path, names):
 def pinned():
     """Pages that are pinned for RDMA and the like."""
     # Each processor counts for itself; this adds it up.
-    with open("/proc/sys/vm/stat_refresh", "w", encoding="ascii") as f:
-        f.write("1")
+    fabric.write("/proc/sys/vm/stat_refresh", 1)
     counts = table("/proc/vmstat", ("nr_foll_pin_acquired", "nr_foll_pin_released"))
     return counts["nr_foll_pin_acquired"] - counts["nr_foll_pin_released"]
 
@@ -104,13 +102,13 @@ def resources(of_kernel=False):
 
 
 @contextmanager
-def none_kept(limit=10):
+def none_kept():
     """Whatever processes make of a device that is there before and behind the block is gone soon after it, and the kernel
     has as much for itself as it had before: it may have taken over nothing."""
     before = resources(of_kernel=True)
     yield
-    wait_until("nothing is left of the objects", lambda: not resources(), limit)
-    wait_until("the kernel has what it had", lambda: resources(of_kernel=True) == before, limit)
+    wait_until("nothing is left of the objects", lambda: not resources())
+    wait_until("the kernel has what it had", lambda: resources(of_kernel=True) == before)
 
 
 def udp_sockets():
@@ -123,8 +121,7 @@ class Stock:
     """One measurement, when nothing of the module is there."""
 
     def __init__(self):
-        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
-            f.write("3")
+        fabric.write("/proc/sys/vm/drop_caches", 3)
         self.objects = settled_slab_objects()
         self.exact = {"pinned pages": pinned(), "areas of the module": areas(), "UDP sockets": udp_sockets()}
         memory = table("/proc/meminfo", ("MemFree", "SUnreclaim", "Percpu"))
@@ -133,7 +130,6 @@ class Stock:
 
 
 def slope(then, now, rounds):
-    """Growth a round."""
     return (now - then) / rounds
 
 
@@ -178,8 +174,7 @@ def judge(samples, slopes=True):
 
 def write(word):
     """A command to kmemleak. It refuses them once it has switched itself off, for lack of memory."""
-    with open(KMEMLEAK, "w", encoding="ascii") as f:
-        f.write(word)
+    fabric.write(KMEMLEAK, word)
 
 
 def scan():

@@ -1,110 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What one message looks like on the wire: as tshark decodes it, with the ICRC as scapy computes it.
+"""What one message looks like on the wire: as tshark, scapy and `ferroce trace` decode it, who must agree.
 
-`python3 -m tests.judges.message FILE` judges and prints a capture where these two are installed.
+`python3 -m tests.judges.message FILE` judges and prints a capture where these are installed.
 """
 
-import os
-import subprocess
 import sys
 
 from tests.guest.scenario import Failed, require
-
-# The message of the scenario, in bytes, and the path MTU.
-SIZE, MTU = 2500, 1024
-FIELDS = ("frame.number", "ip.src", "ipv6.src", "udp.srcport", "udp.length", "infiniband.bth.opcode",
-          "infiniband.bth.psn", "infiniband.bth.destqp", "infiniband.bth.a", "infiniband.bth.m",
-          "infiniband.bth.padcnt", "infiniband.aeth.syndrome", "infiniband.aeth.msn", "infiniband.invariant.crc")
+from tests.judges.wire_decode import decode
+from tests.judges.wire_expect import ACKNOWLEDGE
+from tests.scenarios.packets.packets import MTU, SIZE
 
 
-def decode(path):
-    """The capture's packets as dictionaries of tshark's fields."""
-    argv = ["tshark", "-n", "-r", path, "-T", "fields", "-E", "separator=|"]
-    for field in FIELDS:
-        argv += ["-e", field]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          timeout=120, env=dict(os.environ, HOME="/tmp"))
-    require(done.returncode == 0, f"tshark: exit {done.returncode}: {done.stderr.strip()}")
-    text = done.stdout
-    packets = []
-    for line in text.splitlines():
-        values = line.split("|")
-        if len(values) == len(FIELDS):
-            packets.append(dict(zip(FIELDS, values)))
-    return packets
-
-
-def name_of(opcode):
-    """What the command calls an opcode."""
-    # Late: a guest, which has no use for names, has no folder command/.
-    from command.trace import opcodes
-    return opcodes.name_of(opcode)
-
-
-def number(text):
-    """A number as tshark prints it, decimal or hexadecimal."""
-    return int(text, 16) if text.lower().startswith("0x") else int(text)
-
-
-def judge_message(packets):
+def judge(packets):
     """Checks the packets of one exchange: each side sends one message of three packets, and acknowledges one."""
-    require(packets, "nothing was captured")
     by_source = {}
     for p in packets:
-        by_source.setdefault(p["ip.src"] or p["ipv6.src"], []).append(p)
+        by_source.setdefault(p["src"], []).append(p)
     require(len(by_source) == 2, f"packets come from {sorted(by_source)}")
-    for source, mine in by_source.items():
-        sends = [p for p in mine if number(p["infiniband.bth.opcode"]) != 17]
-        acks = [p for p in mine if number(p["infiniband.bth.opcode"]) == 17]
-        shape = [number(p["infiniband.bth.opcode"]) for p in sends]
-        require(shape == [0, 1, 2], f"{source} sent {list(map(name_of, shape))}")
-        psns = [number(p["infiniband.bth.psn"]) for p in sends]
+    for (source, mine), theirs in zip(by_source.items(), reversed(by_source.values())):
+        sends = [p for p in mine if p["opcode"] != ACKNOWLEDGE]
+        acks = [p for p in mine if p["opcode"] == ACKNOWLEDGE]
+        require([p["opcode"] for p in sends] == [0, 1, 2], f"{source} sent {[p['name'] for p in sends]}")
+        psns = [p["psn"] for p in sends]
         require([(n - psns[0]) & 0xffffff for n in psns] == [0, 1, 2], f"{source}: PSNs {psns}")
-        # UDP header 8, BTH 12, payload, ICRC 4; the payload is padded to four bytes.
-        lengths = [int(p["udp.length"]) - 24 for p in sends]
+        lengths = [len(p["payload"]) for p in sends]
         require(lengths == [MTU, MTU, SIZE - 2 * MTU], f"{source}: payloads {lengths}")
-        require(len({p["infiniband.bth.destqp"] for p in mine}) == 1, f"{source} addresses several queue pairs")
-        require(len({p["udp.srcport"] for p in mine}) == 1, f"{source} uses several UDP source ports")
-        require(int(mine[0]["udp.srcport"]) >= 0xC000, f"{source}: UDP source port {mine[0]['udp.srcport']}")
-        require(sends[-1]["infiniband.bth.a"] in ("1", "True"), f"{source} asks for no acknowledgement")
-        require(acks, f"{source} acknowledges nothing")
-        other = next(s for s in by_source if s != source)
-        last = next(p for p in by_source[other] if number(p["infiniband.bth.opcode"]) == 2)
-        require(any(p["infiniband.bth.psn"] == last["infiniband.bth.psn"] for p in acks),
-                f"{source} does not acknowledge the last packet")
-        for p in acks:
-            require(number(p["infiniband.aeth.syndrome"]) >> 5 == 0, f"{source} sent a NAK")
-
-
-def judge_icrc(path):
-    """Compares the ICRC of every packet with scapy's, an implementation made by others; returns their number."""
-    import logging
-    logging.getLogger("scapy").setLevel(logging.ERROR)
-    from scapy.contrib.roce import BTH
-    from scapy.utils import rdpcap
-    count = 0
-    for packet in rdpcap(path):
-        if BTH not in packet:
-            continue
-        raw = bytes(packet.original)
-        bth = packet[BTH]
-        have = raw[-4:]
-        want = bth.compute_icrc(b"")
-        require(have == want, f"packet {count + 1}: ICRC {have.hex()}, and scapy computes {want.hex()}")
-        count += 1
-    require(count >= 8, f"scapy found {count} packets")
-    return count
+        require(len({p["dqpn"] for p in mine}) == 1, f"{source} addresses several queue pairs")
+        require(len({p["sport"] for p in mine}) == 1, f"{source} uses several UDP source ports")
+        require(mine[0]["sport"] >= 0xC000, f"{source}: UDP source port {mine[0]['sport']}")
+        require(sends[-1]["ackreq"], f"{source} asks for no acknowledgement")
+        last = next(p["psn"] for p in theirs if p["opcode"] == 2)
+        require(last in [p["psn"] for p in acks], f"{source} does not acknowledge the last packet")
+        require(not any(p["syndrome"] >> 5 for p in acks), f"{source} sent a NAK")
 
 
 def table(packets):
-    """Lines for a person."""
     lines = [f"{'from':>12}  {'packet':<12} {'PSN':>8}  {'bytes':>5}  {'to QP':>8}  ICRC"]
     for p in packets:
-        op = number(p["infiniband.bth.opcode"])
-        payload = int(p["udp.length"]) - 24 - (4 if op == 17 else 0)
-        extra = f"  MSN {p['infiniband.aeth.msn']}" if op == 17 else ""
-        lines.append(f"{p['ip.src'] or p['ipv6.src']:>12}  {name_of(op):<12} {p['infiniband.bth.psn']:>8}  "
-                     f"{payload:>5}  {p['infiniband.bth.destqp']:>8}  {p['infiniband.invariant.crc']}{extra}")
+        extra = f"  MSN {p['msn']}" if "msn" in p else ""
+        lines.append(f"{p['src']:>12}  {p['name']:<12} {p['psn']:>8}  {len(p['payload']):>5}  {p['dqpn']:>#8x}  "
+                     f"{p['icrc_bytes'].hex()}{extra}")
     return lines
 
 
@@ -113,8 +49,8 @@ def main():
     try:
         packets = decode(sys.argv[1])
         print("\n".join(table(packets)))
-        judge_message(packets)
-        print(f"{judge_icrc(sys.argv[1])} ICRCs agree with scapy's")
+        judge(packets)
+        print(f"{len(packets)} ICRCs agree with scapy's")
     except Failed as e:
         sys.exit(f"{e}")
 

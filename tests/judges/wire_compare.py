@@ -74,7 +74,6 @@ class Part:
     def __init__(self, told, folder):
         self.__dict__.update(told)
         self.name = f"{self.asks} asks {self.serves}, IPv{self.family}"
-        self.types = told.get("types", "")
         self.talk = understand(self.client, self.mtu, self.types)
         # On these nobody knows how often something is sent.
         self.mistaken = {m.lane for m in self.talk.messages if m.mistake}
@@ -91,7 +90,6 @@ class Part:
             (self.requests if asked else self.answers).setdefault(lane, []).append(p)
 
     def require(self, truth, p, text):
-        """Fails with a sentence about a packet."""
         require(truth, f"{self.name}: packet {p['number']}, {p['name']} PSN {p['psn']:#x} from {p['src']}: {text}")
 
     def expect(self, p, want):
@@ -277,7 +275,6 @@ def compare(side, ours, theirs, seen, differences=DIFFERENCES):
 
 
 def known_difference(side, name, p, differences):
-    """The difference that is known for a packet's field, if any."""
     for d in differences:
         if (d.side, d.field) == (side, name) and p["name"].startswith(d.packet) and p["message"].endswith(d.message):
             return d
@@ -299,7 +296,6 @@ def compare_all(parts, differences):
 
 
 def judge_each(parts):
-    """Each capture of `packets.fields` by itself."""
     for part in parts:
         judge_frame(part)
         judge_messages(part)
@@ -311,7 +307,6 @@ def judge_each(parts):
 
 
 def main(judge=judge_each, differences=DIFFERENCES):
-    """Judges the captures that a file describes."""
     path = sys.argv[1]
     with open(path, encoding="utf-8") as f:
         told = json.load(f)

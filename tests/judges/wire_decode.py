@@ -39,7 +39,6 @@ def number(text):
 
 
 def by_tshark(path):
-    """Dictionaries of the fields that tshark finds."""
     argv = ["tshark", "-n", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]
     for guess in GUESSES:
         argv += ["--disable-heuristic", guess]

@@ -61,7 +61,6 @@ def cut(data, mtu):
 
 
 def place(n, count):
-    """Which of first, middle, last and only a packet is."""
     return ONLY if count == 1 else FIRST if n == 0 else LAST if n == count - 1 else MIDDLE
 
 
@@ -119,7 +118,7 @@ def make_atomic(letter, lane, psn, msn, va, rkey, operands):
     return m
 
 
-def understand(text, mtu, types=""):
+def understand(text, mtu, types):
     """What the client of a run has printed; `types` are those of its lanes, if they are not all of RC."""
     lanes = {}
     for lane, who, qpn, psn, addr, rkey in re.findall(

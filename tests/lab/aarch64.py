@@ -53,22 +53,18 @@ class Cross(config.Upon):
 
     @property
     def cc(self):
-        """The compiler that the kernel was built with."""
         return self.stamp["cc"]
 
     @property
     def guest(self):
-        """The unpacked packages."""
         return self.folder / "guest"
 
     @property
     def vmlinuz(self):
-        """What qemu starts."""
         return self.folder / "vmlinuz"
 
 
 def recipe(root):
-    """Names all that it is made of."""
     parts = [STEPS, root.recipe, root.version, CROSS_PACKAGES, GUEST_PACKAGES, LEFT_OUT, MODULES]
     return config.digest(parts)
 
@@ -92,8 +88,7 @@ def laid_over(root, folder, command, **kw):
 
 
 def script(root, new, lines, what, log, over=False):
-    """Runs shell lines in the root, or that with the compilers laid over it, with the new folder in its place; returns
-    what they have printed where there is no log."""
+    """Runs shell lines in the root, or that with the compilers over it; without a log returns what they have printed."""
     path = new / "script.sh"
     path.write_text(lines, encoding="utf-8")
     command, binds = ["sh", "-e", f"{INSIDE}/{path.name}"], [(new, INSIDE)]
@@ -103,8 +98,7 @@ def script(root, new, lines, what, log, over=False):
 
 
 def apt(arch):
-    """Shell lines that define A, apt-get's options for packages of an architecture, with lists of its own, and fetch
-    these. What it downloads to install goes to /tmp/cache/archives."""
+    """Shell lines that define A, apt-get's options for an architecture with lists of its own, and fetch these."""
     lines = ["mkdir -p /tmp/lists/partial /tmp/cache/archives/partial", "A='-q -y -o Debug::NoLocking=1 "
              "-o APT::Sandbox::User=root -o Dir::State::Lists=/tmp/lists -o Dir::Cache=/tmp/cache "
              "-o Dir::Etc::SourceParts=/dev/null -o Acquire::Languages=none'"]
@@ -116,18 +110,9 @@ def apt(arch):
 
 
 def make_new(root, final):
-    """Makes it under another name and renames it when it is whole."""
-    cache = config.cache()
-    log = cache / "aarch64.log"
-    log.write_text("", encoding="utf-8")
     if config.debian() != config.STABLE:
         raise LabError(f"aarch64 is for the kernels of {config.STABLE.kernels}; leave FERROCE_KERNEL away")
-    if shutil.disk_usage(cache).free < DISK_NEEDED:
-        raise LabError(f"{cache} has less than {DISK_NEEDED >> 30} GiB free, which the set-up for aarch64 needs")
-    step(f"make the set-up for aarch64 in {cache} (some minutes, once; log in {log})")
-    for old in cache.glob("new-aarch64-*"):
-        setup.remove_tree(old)
-    new = cache / f"new-aarch64-{os.getpid()}"
+    new, log = setup.begin("aarch64", DISK_NEEDED, "the set-up for aarch64")
     for name in ("cross", "guest", "packages", "root"):
         (new / name).mkdir(parents=True)
     kernel, cc = fetch(root, new, log)
@@ -181,7 +166,6 @@ def fetch(root, new, log):
 
 
 def kernel_make(release, cc):
-    """How the kernel's build is started."""
     cc_32 = cc.replace(TRIPLET, TRIPLET_32)
     return (f"make -j{os.cpu_count() or 2} ARCH=arm64 CROSS_COMPILE={TRIPLET}- CC={cc} "
             f"CROSS_COMPILE_COMPAT={TRIPLET_32}- CC_COMPAT={cc_32} KERNELRELEASE={release}")
@@ -213,7 +197,6 @@ def prepare_kernel(root, new, kernel, cc, log):
 
 
 def unpack_guest(root, new, kernel, log):
-    """The guest's files: programs, libraries, and some of the kernel's modules."""
     left_out = " ".join(f"guest/{name}_*.deb" for name in LEFT_OUT)
     members = " ".join(shlex.quote(f"./usr/lib/modules/{kernel.release}/{name}") for name in MODULES)
     script(root, new, f"""
@@ -266,7 +249,6 @@ def module(cross):
 
 
 def cargo(cross, *words):
-    """Runs cargo for aarch64; returns what it has printed."""
     env = {f"CARGO_TARGET_{TARGET.upper().replace('-', '_')}_LINKER": cross.cc}
     return build_in(cross, ["cargo", *words, "--locked", "--offline", "--target", TARGET],
                     "building the provider for aarch64", env)
@@ -280,13 +262,11 @@ def provider(cross):
 
 
 def is_for_it(path):
-    """Whether a file is ELF for aarch64."""
     head = path.read_bytes()[:20]
     return head[:6] == b"\x7fELF\x02\x01" and head[18:20] == (183).to_bytes(2, "little")
 
 
 def provider_tests(cross):
-    """The provider's unit tests, to be run in the guest."""
     out = cargo(cross, "test", "--no-run", "-q", "--lib", "-p", "ferroce-provider", "--message-format=json")
     made = [json.loads(line).get("executable") for line in out.splitlines() if line.startswith("{")]
     inside = next(path for path in made if path)
@@ -350,8 +330,7 @@ DRIVERS = ("virtio-rng", "9pnet_virtio", "9p", "veth", "ib_uverbs", "rdma_ucm")
 
 
 class Guest(boot.Guest):
-    """A guest of aarch64: emulated by qemu, with all its files in an initramfs. What is left out for its slowness is
-    rounds of the same."""
+    """Emulated by qemu, with all its files in an initramfs; for its slowness with fewer rounds of the same."""
 
     WHAT = "kernel of arm64"
     BOOT_LIMIT = 120 * PATIENCE

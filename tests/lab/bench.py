@@ -101,8 +101,7 @@ def sampled(root, row):
 
 @dataclass(frozen=True)
 class Bed:
-    """Where it is measured: the release of the kernel, how instructions are carried out, and what makes a guest in a folder
-    for what is wanted."""
+    """Where it is measured: the kernel's release, how instructions are carried out, what makes a guest in a folder."""
 
     release: str
     how: str
@@ -110,7 +109,6 @@ class Bed:
 
 
 def stock(root):
-    """The guest with the stock kernel."""
     lines, kvm = [*build.install_lines(root), *bench_lines(root)], boot.kvm_works(root)
     return Bed(root.release, f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}",
                lambda work, wanted: boot.Guest(root, work, AGENT, kvm, lines, counting=wanted.get("counting", False),
@@ -163,7 +161,6 @@ def bench_lines(root):
 
 
 def tell(bed, events, turns, faults, began):
-    """Shows the result; its exit status."""
     result = summary.summarize(events, turns["quick"])
     record = REACHED.read_text(encoding="utf-8")
     before = tomllib.loads(record)
@@ -254,7 +251,6 @@ def watch(guest, wanted, on_event):
 
 
 def show(result):
-    """The tables on the terminal, the rest into files."""
     say.line(f"\n{summary.machine(result)}")
     timed = result["rounds"] > 0
     for way, words in plan.WAYS.items() if timed else ():

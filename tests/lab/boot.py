@@ -36,12 +36,10 @@ NEW_ENOUGH = 10
 
 
 def emulator(program=QEMU):
-    """The emulator's name and version."""
     return (debian.output([program, "--version"]).splitlines() or ["qemu is not there"])[0]
 
 
 def is_new_enough(version):
-    """Whether qemu says that it is a fast one."""
     found = re.search(r"version (\d+)", version)
     return bool(found) and int(found.group(1)) >= NEW_ENOUGH
 
@@ -134,7 +132,6 @@ def probe_kvm(root):
 
 
 def memory():
-    """Megabytes that the host can give."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024
@@ -152,8 +149,6 @@ def guest_memory():
 
 @dataclass(frozen=True)
 class Machine:
-    """What a guest is given."""
-
     processors: int = 2
     # Off, the kernel's measures against the processor's faults cost nothing.
     mitigations: str = "off"
@@ -165,7 +160,6 @@ class Machine:
 
     @property
     def cpu(self):
-        """The model of its processor, when that is emulated."""
         return CPU + SMAP if self.smap else CPU
 
     @property
@@ -315,11 +309,9 @@ class Guest:
         self.began = time.monotonic()
 
     def alive(self):
-        """Whether it still runs."""
         return self.proc.poll() is None
 
     def stop(self):
-        """Ends it now."""
         if self.proc and self.proc.poll() is None:
             kill_group(self.proc)
 
@@ -335,16 +327,13 @@ class Guest:
         return processors.look(self.work, self.symbols(), self.registers)
 
     def console_tail(self, lines=25):
-        """The last lines of the kernel's console."""
         return tail_of(self.console, lines)
 
     def output_tail(self, lines=5):
-        """The last lines virtme-ng and the agent printed."""
         return tail_of(self.output, lines)
 
 
 def tail_of(path, lines):
-    """The last lines of a file that say something."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -64,7 +64,6 @@ class Browser:
         self.home.cleanup()
 
     def next(self, end):
-        """The next message."""
         while b"\0" not in self.held:
             ready = select.select([self.of], [], [], max(0, end - time.monotonic()))[0]
             more = os.read(self.of, 1 << 16) if ready else b""
@@ -87,7 +86,6 @@ class Browser:
             self.wrong.append(told["entry"]["text"])
 
     def call(self, method, **how):
-        """What a method of the protocol answers."""
         number = next(self.numbers)
         message = {"id": number, "method": method, "params": how} | ({"sessionId": self.session} if self.session else {})
         left = json.dumps(message).encode() + b"\0"
@@ -96,7 +94,6 @@ class Browser:
         return self.wait(lambda one: one.get("id") == number, method)["result"]
 
     def wait(self, wanted, what):
-        """The first message that is wanted."""
         end = time.monotonic() + PATIENCE
         while True:
             message = self.next(end)
@@ -107,7 +104,6 @@ class Browser:
                 return message
 
     def scripts(self, run):
-        """Whether scripts of pages run from now on."""
         self.call("Emulation.setScriptExecutionDisabled", value=not run)
 
     def open(self, url):
@@ -118,7 +114,6 @@ class Browser:
         self.wait(lambda one: one.get("method") == "Page.loadEventFired", url)
 
     def ask(self, script):
-        """The value of an expression in the page."""
         done = self.call("Runtime.evaluate", expression=script, returnByValue=True)
         if "exceptionDetails" in done:
             raise AssertionError(f"{script}: {done['exceptionDetails']}")
@@ -132,7 +127,6 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key):
-        """A key."""
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key)
 

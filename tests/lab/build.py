@@ -42,7 +42,6 @@ def kernel_env(root):
 
 
 def module(root, quiet=True):
-    """rust/ferroce.ko for the kernel of the root."""
     step(f"build the module for {root.release}")
     script = ("sh tests/lab/native.sh preflight-kernel && "
               f"KMAKE='make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc}' sh tests/lab/native.sh modules")
@@ -107,7 +106,6 @@ def c_programs(root):
 
 
 def preloaded(root):
-    """What PRELOADED names, in build/lab."""
     for name, source in PRELOADED.items():
         run_in_root(root, f"cc -std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -o build/lab/{name} {source}",
                     f"building {name}")
@@ -132,7 +130,6 @@ def programs(root):
 
 
 def hostile_packets(root):
-    """build/lab/hostile_packets, the generator of the hostile scenarios."""
     run_in_root(root, ["cargo", "build", "--release", "--locked", "--offline", "-p", "ferroce-hostile"],
                 "building hostile_packets")
     return copy(config.BUILD / "cargo-lab/release/hostile_packets", LAB / "hostile_packets")
@@ -173,8 +170,7 @@ def clean(folder):
 
 
 def kernel_client(root):
-    """ferroce_kuser.ko, a user of RDMA in the kernel, for the kernel of the root. It is built from a copy, of which
-    each kernel has its own."""
+    """ferroce_kuser.ko, a user of RDMA in the kernel, built from a copy that each kernel has of its own."""
     target = LAB / f"kernel_c-{root.release}"
     sync(config.CHECKOUT / KERNEL_CLIENT, target)
     run_in_root(root, f"make -j{os.cpu_count() or 2} --no-print-directory -C {root.kdir} "

@@ -79,13 +79,11 @@ def wanted(name, only):
 
 
 def meaningless(only, known):
-    """What is asked for and means none of these tests."""
     return [pick for pick in picks(only) if not any(means(pick, name) for name in known)]
 
 
 def pick_tests(only, known):
-    """The tests that are asked for, in running order. What means none is an error: with a misspelt name
-    among others the rest would be taken for all."""
+    """The tests that are asked for, in running order. A misspelt name is an error: the rest would be taken for all."""
     if bad := meaningless(only, known):
         raise say.LabError(f"no test is called {', '.join(bad)}; make check ONLY=name takes a name, its beginning up to a "
                            "point, or a pattern with *, and python3 -m tests.lab check --list lists them")
@@ -115,7 +113,6 @@ class Sum:
         self.lock = threading.Lock()
 
     def add(self, result):
-        """Takes a result and shows it."""
         with self.lock:
             self.results.append(result)
             say.verdict(result.status, result.name, result.seconds, result.detail)
@@ -139,15 +136,13 @@ class Sum:
 
 @dataclass
 class Plan:
-    """What is to run: the tests of the host, the scenarios by where they run (a machine or a kind of the fast guest), and
-    results for those that cannot run where they are wanted."""
+    """What is to run: tests of the host, scenarios by machine or kind of fast guest; and results for what cannot."""
 
     host: list
     guests: dict
     left_out: list
 
     def everything(self):
-        """Each name that is to run."""
         return [test.name for test in self.host] + [n for queue in self.guests.values() for n in queue.everything()]
 
 
@@ -290,8 +285,7 @@ def longest(results):
 
 
 def words(result, most):
-    """The lines that tell most of why a test failed: the kernel's from its first complaint on, or else those that it printed
-    last."""
+    """Why a test failed: the kernel's lines from its first complaint on, or those that it printed last."""
     bad = next((n for n, line in enumerate(result.log) if complaints([line])), None)
     return result.printed[-most:] if bad is None else result.log[bad:bad + most]
 
@@ -312,8 +306,7 @@ def show(failed):
 
 
 def finish(results, again):
-    """Where the time went, the reasons of what was left out, the sum, the exit status; everything goes to
-    build/check.json too."""
+    """Where the time went, what was left out, the sum, the exit status; everything goes to build/check.json too."""
     if len(results) > LONGEST:
         say.line(f"\nlongest, of what ran beside each other: {longest(results)}")
     reasons = {}

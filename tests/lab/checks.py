@@ -58,7 +58,6 @@ def queue(names):
 
 
 def is_one_of(name, patterns):
-    """Whether a name is meant by one of these."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 

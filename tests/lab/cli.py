@@ -3,13 +3,12 @@
 
 import argparse
 import os
-import shlex
 import signal
 import subprocess
 import sys
 
-from tests.lab import (bench, boot, build, check, config, deb, debug, host, kernels, made, mutants, planted, prompt, say,
-                       setup, suite, translations, um)
+from tests.lab import (bench, build, check, config, deb, debug, host, kernels, made, mutants, planted, prompt, say,
+                       setup, translations, um)
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 
@@ -69,7 +68,6 @@ def parser():
         word(name, "a prompt, or a command, in the fast guest", in_fast_guest, shown, limit, command, kind=kind)
     word("prompt", "a prompt in a guest with two devices", lambda root, args: prompt.shell(root, with_module(), args.dir), shown)
     word("run", "run a command in a guest with two devices, with its output and exit status", in_prompt, shown, limit, command)
-    word("guest", "run a command in a guest with everything installed", lambda root, args: guest(root, args.command), command)
     return top
 
 
@@ -107,7 +105,6 @@ def rest(command):
 
 
 def carry_out(args):
-    """Does what a word says."""
     if getattr(args, "rootless", False):
         return args.work(None, args)
     root = setup.setup(getattr(args, "refresh", False))
@@ -116,33 +113,28 @@ def carry_out(args):
 
 
 def modules(root, _args):
-    """Builds the module."""
     build.module(root, quiet=False)
 
 
 def provider(root, args):
-    """Builds it, and copies it where that is asked for."""
     made_one = build.provider(root, quiet=False)
     if args.copy:
         build.copy(made_one, config.CHECKOUT / args.copy)
 
 
 def demonstrate(root, _args):
-    """The demo."""
     # Late: the scenarios that it names would stand before all others, which run in the order in which they are imported.
     from tests.lab import demo
     return demo.run(root, with_module())
 
 
 def checked(root, args):
-    """The tests."""
     if args.all_kernels:
         return kernels.run(root, args.only)
     return check.list_all(root) if args.list else check.run(root, args.only, with_module(), args.guest)
 
 
 def benched(root, args):
-    """The benchmark, in one of its ways."""
     native = args.guest == "um"
     if args.charts:
         return bench.draw(root, native)
@@ -158,53 +150,22 @@ def benched(root, args):
 
 
 def debug_kernel(root, _args):
-    """The debug kernel, made."""
     kernel = made.make(root, debug.KIND)
     say.step(f"ready: debug kernel {kernel.release} in {kernel.folder}")
 
 
 def shell(root, args):
-    """A shell, or a command, in the root."""
     status = subprocess.call(chroot_command(root.path.resolve(), rest(args.command) or ["bash"], cwd="/ferroce"))
     return status if status >= 0 else 128 - status
 
 
 def in_fast_guest(root, args):
-    """A command, or a prompt where there is none."""
     command = " ".join(rest(args.command))
     return um.attended(root, args.kind, with_module(), args.dir, command if command.strip() else None, args.limit)
 
 
 def in_prompt(root, args):
-    """A command in place of the prompt."""
     command = " ".join(rest(args.command))
     if not command.strip():
         raise LabError("run needs a command: make run CMD='left ferroce show'")
     return prompt.run(lambda: prompt.stock(root, with_module(), args.dir, command), args.limit)
-
-
-GUEST_LIMIT = 600
-COMMAND = "command.sh"
-
-
-def guest(root, command):
-    """One command in a guest, its output shown and its exit status returned; the log stays in build/vm."""
-    lines = build.guest_setup(root, with_module())
-    # By a file: the kernel's command line, by which virtme-ng would pass it on, has room for 2048 bytes.
-    vm = boot.Guest(root, boot.fresh_work("guest"), f"sh /srv/results/{COMMAND}", boot.kvm_works(root), lines, suite.environment())
-    words = " ".join(rest(command)) or "rdma link"
-    (vm.results / COMMAND).write_text(f'sh -c {shlex.quote(words)}\necho $? >"${{0%/*}}/{prompt.STATUS}"\n', encoding="utf-8")
-    vm.start()
-    late = False
-    try:
-        vm.proc.wait(timeout=GUEST_LIMIT)
-    except subprocess.TimeoutExpired:
-        late = True
-    finally:
-        vm.stop()
-    say.line(vm.output.read_text(encoding="utf-8", errors="replace"))
-    say.line(f"console: {vm.console}")
-    if late:
-        say.line(f"the guest was ended after {GUEST_LIMIT} s")
-        return 124
-    return prompt.status_of(vm)

@@ -67,7 +67,6 @@ class Debian:
 
     @property
     def suites(self):
-        """All of them."""
         return (self.suite, *self.others)
 
 
@@ -121,7 +120,6 @@ def newer_emulator():
 
 
 def browser():
-    """Where the browser is unpacked."""
     return cache() / f"browser-{digest([recipe(), BROWSER_PACKAGES])}"
 
 
@@ -143,7 +141,6 @@ class Root:
 
     @property
     def vmlinuz(self):
-        """The kernel image."""
         return self.path / "usr/lib/modules" / self.release / "vmlinuz"
 
 

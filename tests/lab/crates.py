@@ -34,7 +34,6 @@ def others():
 
 
 def turn():
-    """One looks after them at a time."""
     return lock(config.cache() / "crates.lock", SETTING_UP)
 
 

@@ -103,8 +103,7 @@ BUILD_ID = struct.pack("=III4s", 4, 20, 3, b"GNU\0")
 
 
 def renumbered(module, old, new):
-    """The bytes of a module as a build of another version would have them where anybody looks: its number, and the
-    identity of its build."""
+    """The bytes of a module as a build of another version would have them: its number, and the identity of its build."""
     number = f"version={old}\0".encode(), f"version={new}\0".encode()
     at = module.find(BUILD_ID) + len(BUILD_ID)
     if at < len(BUILD_ID) or module.count(number[0]) != 1 or len(old) != len(new):
@@ -144,7 +143,6 @@ def newer(root, found):
 
 
 def files(folder=FOLDER):
-    """The packages in a folder, those for DKMS last."""
     return [*sorted(folder.glob("*.deb")), *sorted(folder.glob("dkms/*.deb"))]
 
 
@@ -156,7 +154,6 @@ def lint(root):
 
 
 def show(found):
-    """Names the packages, and what to do with them."""
     for path in found:
         line(f"{path.relative_to(config.CHECKOUT)}  {path.stat().st_size >> 10} KiB")
     line(f"apt install {shlex.quote(str(FOLDER.relative_to(config.CHECKOUT)))}/*.deb installs all but DKMS's, for "

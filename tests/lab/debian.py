@@ -36,7 +36,6 @@ def wait_for_apt():
 
 
 def locked(path):
-    """Whether another process holds a lock of apt's."""
     try:
         with open(path, "r+", encoding="utf-8") as f:
             fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,8 +95,7 @@ def first_of_list(path):
 
 
 def mirror():
-    """Where to take packages from: FERROCE_MIRROR, else what the host's apt uses (it reads both formats of its
-    lists for us)."""
+    """Where packages come from: FERROCE_MIRROR, or what the host's apt uses, which reads its lists of both formats."""
     chosen = os.environ.get("FERROCE_MIRROR")
     if chosen:
         return chosen.rstrip("/")
@@ -163,7 +161,6 @@ def stanzas(text):
 
 
 def version_key(release):
-    """Sorts kernel releases by their numbers."""
     return tuple(map(int, re.findall(r"\d+", release.split("+", 1)[0])))
 
 

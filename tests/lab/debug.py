@@ -50,8 +50,7 @@ WATCHED = ("debug.*", "errors.*.veth", "examples.*", "groups.*", "in-flight.*", 
 
 
 class DebugGuest(boot.Guest):
-    """A guest with the debug kernel: qemu without virtme-ng, and an init of our own, which has the root over 9p and then
-    from disks."""
+    """A guest with the debug kernel: qemu without virtme-ng, and an init of our own."""
 
     WHAT = "debug kernel"
     CHECKS = "kmemleak=off"
@@ -102,18 +101,14 @@ class WatchedGuest(DebugGuest):
 
 @dataclass
 class Plan:
-    """What is to run: with kmemleak, without it, and results for what this kernel is too slow for."""
-
     watched: suite.Queue
     other: suite.Queue
     left_out: list
 
     def queues(self):
-        """The kinds of guests with what each is to run."""
         return (WatchedGuest, self.watched), (DebugGuest, self.other)
 
     def everything(self):
-        """Each name that is to run."""
         return list(dict.fromkeys(self.watched.everything() + self.other.everything()))
 
 

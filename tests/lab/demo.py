@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make demo`: a person sees stock programs talk through the device, every cell of the matrix, and the packets."""
 
-from tests.guest import flavour
-from tests.judges.message import MTU, SIZE
 from tests.lab import boot, build, say, suite
 from tests.scenarios.messages.pingpong import ITERS, MTUS, PATHS
+from tests.scenarios.packets.packets import MTU, SIZE
 
 LIMIT = 15 * 60
 WORDS = {
@@ -19,38 +18,22 @@ def run(root, with_module):
     """Runs the demo; 0 when everything worked."""
     lines = build.guest_setup(root, with_module)
     names = ["link.devinfo", *[f"pingpong.{path}" for path, *_ in PATHS], "packets.message-ipv4"]
-    cells = {}
-    results = []
-
-    def on_start(name):
-        path = name.removeprefix("pingpong.")
-        if path in WORDS:
-            say.step(f"ibv_rc_pingpong -c, {ITERS} round trips of 4096 B with checked data: {WORDS[path]}")
-        elif name == "link.devinfo":
-            say.step(f"rdma link add {flavour.current().prefix}0 type {flavour.current().link_type} netdev v0")
-        else:
-            say.step(f"capture one message of {SIZE} B at MTU {MTU}")
-
-    def on_cell(_name, cell):
-        cells[cell["path"], cell["mtu"], cell["mode"]] = cell["usec"]
-        say.line(f"        MTU {cell['mtu']:4}  {cell['mode']:<8} ok  {cell['usec']:9.1f} us per round trip")
+    results = {}
 
     def on_result(result):
-        results.append(result)
+        results[result.name] = result
+        say.verdict(result.status, result.name, result.seconds, result.detail)
         if result.name == "link.devinfo":
-            for text in result.notes:
-                say.line("\n".join("        " + line for line in text.rstrip().splitlines()))
-        if result.status != "passed":
-            say.verdict(result.status, result.name, result.seconds, result.detail)
+            say.quote("\n".join(result.notes).splitlines())
 
-    suite.run(root, suite.Queue(names), lines, boot.kvm_works(root), on_result, LIMIT, [], on_start, on_cell, label="demo")
-    good = all(r.status == "passed" for r in results)
+    say.step(f"rdma link add; ibv_rc_pingpong -c, {ITERS} round trips of 4096 B with checked data, by each path; a capture")
+    suite.run(root, suite.Queue(names), lines, boot.kvm_works(root), on_result, LIMIT, [], label="demo")
+    good = all(r.status == "passed" for r in results.values())
+    cells = {(cell["path"], cell["mtu"], cell["mode"]): cell["usec"] for r in results.values() for cell in r.cells}
     show_table(cells)
-    for result in results:
-        if result.name == "packets.message-ipv4" and result.notes:
-            say.line(f"\nOne message of {SIZE} B each way at MTU {MTU}, as tshark decodes it:")
-            for text in result.notes:
-                say.line("  " + text)
+    if results["packets.message-ipv4"].notes:
+        say.line(f"\nOne message of {SIZE} B each way at MTU {MTU}, as tshark decodes it:")
+        say.quote(results["packets.message-ipv4"].notes)
     done = len(cells)
     wanted = len(PATHS) * len(MTUS) * 2
     say.line(f"\n{done} of {wanted} cells of the matrix passed with checked data"

@@ -33,8 +33,7 @@ def make(root):
 
 
 def of_changes(upper, image):
-    """A shell line that makes a disk of what an overlay's upper folder has. Upon the disk of the lower one it is what the
-    overlay is."""
+    """A shell line that makes a disk of an overlay's upper folder; upon the lower one's it is what the overlay is."""
     return f"mkfs.erofs --quiet {shlex.quote(image)} {shlex.quote(upper)}"
 
 

@@ -41,7 +41,6 @@ def anchors(text):
 
 
 def links(text):
-    """The lines and targets of a document's links."""
     # A link may be broken after its text, so they are looked for in whole paragraphs.
     lines = dict(prose(text))
     whole = "\n".join(lines.get(number, "") for number in range(1, len(text.splitlines()) + 1))

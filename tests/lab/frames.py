@@ -37,24 +37,20 @@ def pcap(frames, order="<", magic=0xa1b2c3d4, link=1):
 
 
 def block(kind, body, order="<"):
-    """A block of pcapng."""
     body += bytes(-len(body) % 4)
     length = struct.pack(order + "I", len(body) + 12)
     return struct.pack(order + "I", kind) + length + body + length
 
 
 def option(code, value, order="<"):
-    """An option of a block."""
     return struct.pack(order + "HH", code, len(value)) + value + bytes(-len(value) % 4)
 
 
 def section(order="<"):
-    """The block that a section begins with."""
     return block(capture.SECTION, struct.pack(order + "IHHq", capture.BYTE_ORDER, 1, 0, -1), order)
 
 
 def interface(order="<", link=1, resolution=None, offset=None, name=None):
-    """The block of an interface."""
     options = b""
     if name:
         options += option(capture.NAME, name.encode(), order)
@@ -66,7 +62,6 @@ def interface(order="<", link=1, resolution=None, offset=None, name=None):
 
 
 def enhanced(units, frame, number=0, order="<"):
-    """The block of a packet."""
     head = struct.pack(order + "IIIII", number, units >> 32, units & 0xffffffff, len(frame), len(frame))
     return block(capture.ENHANCED, head + frame, order)
 
@@ -88,7 +83,6 @@ def shown(packets, **how):
 
 
 def one_talk(packets):
-    """The only conversation of packets."""
     talks = shown(packets)["conversations"]
     assert len(talks) == 1, [(talk["left"], talk["right"]) for talk in talks]
     return talks[0]
@@ -128,7 +122,6 @@ def tshark(path, *words, home="/tmp"):
 
 
 def everything(contents):
-    """Every picture of a capture."""
     trace = load([("x.pcap", contents)])
     return text.draw(trace), page.draw(trace, True), mermaid.draw(trace), json.dumps(data(trace, False))
 

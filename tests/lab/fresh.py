@@ -4,7 +4,6 @@ their owner would. What the packages ask for is in an archive inside, made by ap
 """
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -12,7 +11,6 @@ from contextlib import contextmanager
 
 from tests.lab import build, config, deb, debian, disk, setup
 from tests.lab.locks import SETTING_UP, lock
-from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, run
 
 # Counted up when the steps change.
@@ -49,7 +47,6 @@ def asked_for(control=None):
 
 
 def recipe(root, suite):
-    """Names everything that such a root is made of."""
     parts = [RECIPE_VERSION, suite, root.release, root.version, PROGRAMS, LEFT_OUT, KEPT, asked_for()]
     return config.digest(parts)
 
@@ -67,18 +64,9 @@ def make(root, suite):
 
 
 def make_new(root, suite, final):
-    """Makes it under another name and renames it when it is whole."""
-    cache = config.cache()
-    log = cache / f"fresh-{suite}.log"
-    log.write_text("", encoding="utf-8")
     site = debian.mirror()
-    if shutil.disk_usage(cache).free < DISK_NEEDED:
-        raise LabError(f"{cache} has less than {DISK_NEEDED >> 30} GiB free, which a fresh Debian takes")
-    step(f"make a fresh Debian {suite} from {site} in {cache} (some minutes, once; log in {log})")
+    new, log = setup.begin(f"fresh-{suite}", DISK_NEEDED, f"a fresh Debian {suite} from {site}")
     debian.check_reachable(site, suite)
-    for old in cache.glob(f"new-fresh-{suite}-*"):
-        setup.remove_tree(old)
-    new = cache / f"new-fresh-{suite}-{os.getpid()}"
     suites = {suite, f"{config.SUITE}-backports"} | ({f"{suite}-updates"} if suite == config.SUITE else set())
     # Nothing boots by an initramfs here, and to make one takes an emulated guest longer than all the rest.
     hook = ('mkdir -p "$1/etc/initramfs-tools"; '
@@ -141,8 +129,7 @@ def fill_archive(root, new, log):
 
 
 def guest_setup(root):
-    """Builds the packages, and those of a next version; returns the shell lines that put them into a guest's root,
-    which is at $M, and what the scenarios are made from."""
+    """Builds the packages, and those of a next version; returns the shell lines that put them into a guest's root, $M."""
     build.c_programs(root)
     found = deb.ready(root)
     lines = [f"cp {shlex.quote(str(build.CASES))} $M/srv/lab/"]

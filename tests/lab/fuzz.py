@@ -70,8 +70,7 @@ def coverage(text):
 
 
 def check(in_root, target, seed, runs):
-    """Builds the target and runs it: what is kept of it first, and then what the seed makes of that; a line about it.
-    `in_root` runs a command or fails."""
+    """Builds the target and runs it: first what is kept of it, then what the seed makes of that. `in_root` runs or fails."""
     in_root(BUILD, ENVIRONMENT)
     unpack(target)
     reached = coverage(in_root(command(target, f"-seed={seed}", f"-runs={runs}", f"/ferroce/build/fuzz/{target}/corpus"), {}))

@@ -9,6 +9,7 @@ import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable
 
 from command.trace import calls, elf
@@ -24,8 +25,6 @@ CHECKOUT = config.CHECKOUT
 
 @dataclass(frozen=True)
 class Test:
-    """One line of the report."""
-
     name: str
     about: str
     run: Callable
@@ -66,39 +65,32 @@ def packages():
     return [name for name in found if name != fuzz.PACKAGE]
 
 
-def cargo_test(package, env=None):
-    """Unit, integration and documentation tests of one crate. A fresh number goes with each run, for those that do
-    something else each time."""
-    def run(root):
-        fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
-        if package in ("ferroce-host-tests", "ferroce-hostile"):
-            say.step(f"FERROCE_FRESH={fresh} makes the same random runs again")
-        out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package],
-                      env={"FERROCE_FRESH": fresh, **(env or {})}, limit=1500)
-        ran = sum(int(n) for n in re.findall(r"(\d+) passed", out))
-        ignored = sum(int(n) for n in re.findall(r"(\d+) ignored", out))
-        if not ran:
-            raise Bad("the crate has no test", out)
-        return f"{ran} tests" + (f", {ignored} ignored" if ignored else "")
-
-    return run
+def cargo_test(package, root, env=None):
+    """All tests of one crate. A fresh number goes with each run, for those that do something else each time."""
+    fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
+    if package in ("ferroce-host-tests", "ferroce-hostile"):
+        say.step(f"FERROCE_FRESH={fresh} makes the same random runs again")
+    out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package],
+                  env={"FERROCE_FRESH": fresh, **(env or {})}, limit=1500)
+    ran = sum(int(n) for n in re.findall(r"(\d+) passed", out))
+    ignored = sum(int(n) for n in re.findall(r"(\d+) ignored", out))
+    if not ran:
+        raise Bad("the crate has no test", out)
+    return f"{ran} tests" + (f", {ignored} ignored" if ignored else "")
 
 
 def provider_test(root):
     """The provider's tests, with the sources of rdma-core that the archive had; says where it had others."""
     notes, missing = setup.rdma_core_notes()
     env = {"FERROCE_ALLOW_MISSING_SOURCES": "1"} if missing else None
-    return "; ".join([cargo_test("ferroce-provider", env)(root), *notes])
+    return "; ".join([cargo_test("ferroce-provider", root, env), *notes])
 
 
-def fuzzing(target, runs):
+def fuzzing(target, runs, root):
     """A fixed number of runs of libFuzzer, with a fresh seed."""
-    def run(root):
-        seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
-        say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
-        return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed, runs)
-
-    return run
+    seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
+    say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
+    return fuzz.check(partial(in_root, root, limit=1500), target, seed, runs)
 
 
 def clippy(root):
@@ -108,12 +100,10 @@ def clippy(root):
 
 
 def rust_files():
-    """The Rust sources of the checkout, generated ones left out."""
     return [str(p.relative_to(CHECKOUT)) for p in rules.sources() if p.suffix == ".rs"]
 
 
 def rustfmt(root):
-    """rustfmt of every Rust file, the module's too."""
     files = rust_files()
     # Each file is named, so that none is missed for want of a parent that declares it.
     in_root(root, ["rustfmt", "--check", "--edition", "2021", "--config-path", "/ferroce/.rustfmt.toml", *files])
@@ -121,8 +111,7 @@ def rustfmt(root):
 
 
 def house_rules(_root):
-    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms, circles, width, words, one version, commands
-    in the documentation that mean no test."""
+    """See tests/lab/rules.py."""
     # Late: it imports this module.
     from tests.lab import check
     known = check.names()
@@ -156,7 +145,6 @@ def translated(_root):
 
 
 def unit_tests(root):
-    """The laboratory's own unit tests."""
     out = in_root(root, ["python3", "-m", "unittest", "discover", "-s", "tests/lab", "-t", ".", "-p", "test_*.py"])
     return first_match(r"Ran (\d+) tests", out)
 
@@ -254,14 +242,16 @@ def debian_packages(root):
     return f"{len(first)} packages, built twice"
 
 
-def dkms_package(*how):
-    """A test of the package for DKMS: see tests/lab/dkms.py."""
-    def run(root):
-        text, wrong = dkms.check(root, *how)
-        if wrong:
-            raise Bad("; ".join(wrong), text)
-        return re.search(r"^status: (.*)$", text, re.M).group(1)
-    return run
+def dkms_package(root, *how):
+    """The package for DKMS: see tests/lab/dkms.py."""
+    text, wrong = dkms.check(root, *how)
+    if wrong:
+        raise Bad("; ".join(wrong), text)
+    return re.search(r"^status: (.*)$", text, re.M).group(1)
+
+
+def dkms_from_source(root):
+    return dkms_package(root, dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")
 
 
 def aarch64_build(root):
@@ -280,7 +270,7 @@ def aarch64_build(root):
 def tests(runs=None):
     """Every host test, quick ones first; a fuzzer makes so many runs, or as many as each needs."""
     found = [
-        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands, links",
+        Test("host.rules", "house rules: unsafe, SPDX, rooms, circles, width, words, one version, commands, links",
              house_rules, lane="python"),
         Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
         Test("host.page", "the page of ferroce trace in a browser: rows, filters, headers, without a script", pages, lane="python"),
@@ -292,18 +282,17 @@ def tests(runs=None):
         Test("host.clippy", "clippy of the host crates, warnings denied", clippy, lane="cargo"),
     ]
     for package in packages():
-        run_it = provider_test if package == "ferroce-provider" else cargo_test(package)
+        run_it = provider_test if package == "ferroce-provider" else partial(cargo_test, package)
         found.append(Test(f"host.{package}", f"cargo test of {package}", run_it, lane="cargo"))
-    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target, runs or fuzz.RUNS[target]), lane="cargo")
+    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", partial(fuzzing, target, runs or fuzz.RUNS[target]), lane="cargo")
               for target in fuzz.TARGETS]
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
         Test("host.probes", "the provider's probes: in a stripped file, each a NOP with its arguments", probes),
         Test("host.deb", "the packages: reproducible, lintian", debian_packages),
-        Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package()),
-        Test("host.dkms-source", "the package for DKMS: built from the kernel's source package",
-             dkms_package(dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")),
+        Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package),
+        Test("host.dkms-source", "the package for DKMS: built from the kernel's source package", dkms_from_source),
         Test("aarch64.build", "module, provider and programs for aarch64, the provider's layouts asserted",
              aarch64_build),
         Test("product.run", "make run: a command in a guest, its output, files and exit status", product.run),

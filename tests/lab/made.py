@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -32,8 +31,7 @@ UNUSED = "block certs crypto drivers fs init io_uring ipc kernel lib mm net samp
 
 @dataclass(frozen=True)
 class Kind:
-    """What one is made of: how make is called, fragments of its configuration, where the build leaves what is booted, and
-    patches of its source."""
+    """How make is called, fragments of its configuration, where the build leaves what is booted, patches of its source."""
 
     name: str
     about: str
@@ -67,15 +65,12 @@ class Kind:
 
 
 class Made(config.Upon):
-    """A made kernel."""
-
     def __init__(self, root, folder, kind):
         super().__init__(root, folder)
         self.kind = kind
 
     @property
     def image(self):
-        """What is booted."""
         return self.folder / Path(self.kind.image).name
 
 
@@ -102,9 +97,8 @@ def make_new(root, kind):
     for old in cache.glob(f"new-{kind.name}-*"):
         if old != new and len(old.name) == len(new.name):
             setup.remove_tree(old)
-    free = shutil.disk_usage(cache).free
-    if not new.exists() and free < DISK_NEEDED:
-        raise LabError(f"{cache} has {free >> 30} GiB free and the {kind.about} needs {DISK_NEEDED >> 30}")
+    if not new.exists():
+        setup.require_room(DISK_NEEDED, f"the {kind.about}")
     (new / "root/usr").mkdir(parents=True, exist_ok=True)
     log = cache / f"{kind.name}.log"
     log.write_text("", encoding="utf-8")
@@ -189,8 +183,7 @@ def in_new(root, new, script, what, log):
 
 
 def modules(kernel, *others):
-    """ferroce.ko for such a kernel and the modules of the folders `others`, each built in a copy of its sources that this
-    checkout has for this kernel."""
+    """ferroce.ko for such a kernel and the modules of other folders, each built in this checkout's copy of its sources."""
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / f"{kernel.kind.name}-module" / name
     source = build.module_copy(work, str(kernel.folder.resolve()))
@@ -213,5 +206,4 @@ def modules(kernel, *others):
 
 
 def inside_cache(path):
-    """Where a path of the cache is inside the root."""
     return "/cache/" + str(path.relative_to(config.cache()))

@@ -21,14 +21,12 @@ NOT_TRIED = (r"impl (Debug|Display) for",)
 
 
 def install(root):
-    """The tool, in the cache, once."""
     if not (config.cache() / f"cargo-mutants-{VERSION}/bin/cargo-mutants").exists():
         run_in_root(root, ["cargo", "install", "-q", "--locked", "--version", VERSION, "--root", PLACE, "cargo-mutants"],
                     "installing cargo-mutants", env={"CARGO_TARGET_DIR": "/tmp/target"})
 
 
 def command(shard, files):
-    """The command line for one share of the mutants."""
     found = [f"{PLACE}/bin/cargo-mutants", "mutants", "--package", "ferroce-core", "--test-package", PACKAGES, "--shard", shard,
              "--output", "/ferroce/build/mutants", "--baseline", "run", "--no-times", "--colors", "never"]
     for pattern in NOT_TRIED:

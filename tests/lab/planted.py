@@ -46,7 +46,6 @@ class Fault:
 
 
 def faults():
-    """All of them, in order."""
     return [Fault(**f) for f in tomllib.loads(LIST.read_text(encoding="utf-8"))["fault"]]
 
 
@@ -90,7 +89,6 @@ class Trial:
             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | (PATIENCE if tier == FAST else {}))
 
     def output(self):
-        """What it has printed so far."""
         return os.pread(self.out.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def is_over(self):

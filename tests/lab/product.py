@@ -28,7 +28,6 @@ PINGPONG = ("right ibv_rc_pingpong -d {two} -g 1 -c >right.txt &\nright listenin
 
 
 def devices():
-    """Names of the two devices."""
     prefix = "rx" if os.environ.get("FERROCE_LINK_TYPE") == "rxe" else "fe"
     return {"one": prefix + "0", "two": prefix + "1"}
 
@@ -110,7 +109,6 @@ class Screen:
                 raise Bad(f"{pattern!r} does not come", self.text)
 
     def type(self, keys):
-        """Presses keys."""
         os.write(self.fd, keys.encode())
 
     def leave(self):

@@ -60,8 +60,6 @@ OTHER = "other of the kernel"
 
 @dataclass
 class Watched:
-    """What one driver spends."""
-
     operations: int = 0
     # Instructions by address.
     at: Counter = field(default_factory=Counter)
@@ -138,7 +136,6 @@ class Names:
 
 
 def area(name, module):
-    """What a function belongs to."""
     if module == PROGRAM:
         return PROGRAM
     if module in DRIVER_MODULES:
@@ -171,7 +168,6 @@ def spent(found, names):
 
 
 def show(row, results):
-    """The tables."""
     titles = sorted({title for _, areas in results.values() for title in areas},
                     key=lambda title: -max(areas.get(title, 0) for _, areas in results.values()))
     lines = [[title, *(f"{results[driver][1].get(title, 0):,.0f}" for driver in plan.DRIVERS)] for title in titles]
@@ -228,7 +224,6 @@ class Sampler:
 
 
 def show_samples(row, results):
-    """The tables."""
     for driver, found in results.items():
         cpus = list(found)
         areas = {cpu: Counter() for cpu in cpus}

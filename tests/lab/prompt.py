@@ -53,14 +53,12 @@ def status_of(vm):
 
 
 def stock(root, with_module, folder, command, extra_qemu=""):
-    """A guest of the stock kernel."""
     install = build.install_lines(root) if with_module else []
     return guest(root, install, folder, command, partial(boot.Guest, kvm=boot.kvm_works(root), more=extra_qemu))
 
 
 def guest(root, install, folder, command, kind, console=CONSOLE):
-    """A guest of a kind that is to run a command, or a prompt on its console where there is none, with a folder of the host
-    at /work."""
+    """A guest that is to run a command, or a prompt where there is none, with a folder of the host at /work."""
     folder = Path(folder).resolve()
     if not folder.is_dir():
         raise LabError(f"{folder} is no folder: DIR= names the one that the guest sees")
@@ -128,7 +126,6 @@ def terminal_size():
 
 
 def shell(root, with_module, folder):
-    """A prompt in the guest, on the terminal."""
     # Who closes the terminal's window ends the guest: reading says so, too, and leaves time to end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # The name of a socket is short; that of a checkout need not be.
@@ -210,6 +207,5 @@ def relay(vm, path):
 
 
 def write_all(fd, data):
-    """Writes all of it."""
     while data:
         data = data[os.write(fd, data):]

@@ -4,6 +4,7 @@
 import re
 import tomllib
 import unicodedata
+from itertools import takewhile
 from pathlib import Path
 
 from command.trace import calls
@@ -58,7 +59,6 @@ def sources():
 
 
 def read(relative):
-    """The text of a file of the checkout."""
     return (CHECKOUT / relative).read_text(encoding="utf-8")
 
 
@@ -75,7 +75,6 @@ def without_tests(code):
 
 
 def numbered(code, pattern):
-    """Line numbers and texts of a pattern's matches."""
     for match in re.finditer(pattern, code):
         yield code.count("\n", 0, match.start()) + 1, match.group(0)
 
@@ -98,27 +97,21 @@ def part_of(relative):
 
 
 def may_be_unsafe(relative):
-    """Where unsafe code and raw bindings are at home."""
     return relative.startswith(("rust/sys/", "rust/sys.rs", "userspace-provider/src/ffi"))
 
 
 def check_unsafe(relative, text, code):
-    """unsafe and bindings only at home, each with its reason."""
-    found = []
+    """unsafe and bindings only at home. That each block has its reason clippy sees, and not what an item asks for that is no
+    crate's interface."""
     if not may_be_unsafe(relative):
-        for line, what in numbered(code, r"\bunsafe\b|\bbindings\s*::"):
-            found.append(f"{relative}:{line}: `{what}` outside rust/sys and the provider's FFI files")
-        return found
+        return [f"{relative}:{line}: `{what}` outside rust/sys and the provider's FFI files"
+                for line, what in numbered(code, r"\bunsafe\b|\bbindings\s*::")]
     lines = text.splitlines()
-    for line, _ in numbered(code, r"\bunsafe\b(?=\s*(?:\{|impl\b|extern\s*(?:\"|\s)*\{))"):
-        if not has_reason(lines, line, "SAFETY:"):
-            found.append(f"{relative}:{line}: unsafe without a SAFETY comment")
     # Callbacks and methods of traits are bound by the table or the trait they stand in; what is offered to others
     # says itself what it asks for.
-    for line, _ in numbered(code, r"\bpub\b(?:\([^)]*\))?\s+(?:const\s+)?unsafe\s+(?:fn|trait)\s+\w+"):
-        if not has_reason(lines, line, "# Safety") and not has_reason(lines, line, "SAFETY:"):
-            found.append(f"{relative}:{line}: unsafe item without a Safety section")
-    return found
+    return [f"{relative}:{line}: unsafe item without a Safety section"
+            for line, _ in numbered(code, r"\bpub\b(?:\([^)]*\))?\s+(?:const\s+)?unsafe\s+(?:fn|trait)\s+\w+")
+            if not re.search("# Safety|SAFETY:", comment_above(lines, line))]
 
 
 def check_trusted(relative, code):
@@ -146,22 +139,10 @@ def check_release(relative, code):
     return found
 
 
-def has_reason(lines, number, word):
-    """Whether the comment that belongs to a line's statement has the word: it may be on the line itself or above it,
-    with attributes and the beginning of the statement in between."""
-    if word in lines[number - 1]:
-        return True
-    at = number - 2
-    while at >= 0 and number - at < 40:
-        text = lines[at].strip()
-        if text.startswith(("//", "#[", "///")):
-            if word in text:
-                return True
-        elif not text or text.endswith((";", "}", "{")) or (text.endswith(",") and not text.startswith(".")):
-            # The beginning of something else; an argument before this one ends a search too.
-            return False
-        at -= 1
-    return False
+def comment_above(lines, number):
+    """The comment and the attributes that stand above a line."""
+    above = takewhile(lambda line: line.strip().startswith(("//", "#[")), reversed(lines[:number - 1]))
+    return "\n".join(above)
 
 
 def check_rooms(relative, code):
@@ -250,8 +231,7 @@ def check_prose(relative, text):
 
 
 def types(code):
-    """Names and lines of the types that a file defines for others: not in a function or an inline module, not for tests.
-    An alias is no type of its own."""
+    """Names and lines of the types of a file: not in a function or an inline module, not for tests, no aliases."""
     for line, what in numbered(without_tests(code), r"(?m)^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait)\s+\w+"):
         yield line, what.split()[-1]
 
@@ -308,8 +288,7 @@ def check_version(relative, text, want):
 
 
 def check_commands(relative, text, meaningless):
-    """Every `make check ONLY=...` that a reader is told to type means a test with each of its names; `meaningless` tells
-    those that mean none."""
+    """Each `make check ONLY=...` of a document means a test with each of its names; `meaningless` tells which do not."""
     found = []
     for line, what in numbered(text, r"\bONLY=[\w*?\[\]][\w.,*?\[\]-]*"):
         found += [f"{relative}:{line}: no test is called {pick}"

@@ -24,18 +24,15 @@ class Bad(LabError):
 
 
 def colour(kind, text):
-    """Colours a word when a terminal shows it."""
     return f"\033[{COLOURS[kind]}m{text}\033[0m" if TTY else text
 
 
 def step(text):
-    """A step of something long begins."""
     minutes, seconds = divmod(int(time.monotonic() - START), 60)
     print(f"[{minutes:2}:{seconds:02}] {text}", flush=True)
 
 
 def line(text=""):
-    """Plain output."""
     print(text, flush=True)
 
 
@@ -46,7 +43,6 @@ def quote(lines):
 
 
 def verdict(status, name, seconds=None, detail=""):
-    """One line about one test."""
     took = f"{seconds:6.1f} s" if seconds is not None else " " * 8
     text = f"{colour(status, status):<7} {took}  {name}"
     if detail:

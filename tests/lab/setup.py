@@ -27,7 +27,6 @@ DISK_NEEDED = 12 << 30
 
 
 def root_path():
-    """The root of today's recipe."""
     return config.cache() / f"root-{config.recipe()}"
 
 
@@ -65,7 +64,6 @@ def setup(refresh=False):
 
 
 def host_packages(wanted=tuple(config.HOST_PACKAGES)):
-    """Installs on the host what is not there yet."""
     out = debian.output(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *wanted])
     have = {line.split()[0] for line in out.splitlines() if line.endswith(" installed")}
     missing = [p for p in wanted if p not in have]
@@ -115,26 +113,33 @@ def remove_tree(path):
 
 
 def in_root(root, command, what, log, **kw):
-    """Runs a command inside a root that is being made."""
     return run(chroot_command(root, command, writable=True, **kw), what, log)
+
+
+def require_room(needed, what):
+    free = shutil.disk_usage(config.cache()).free
+    if free < needed:
+        raise LabError(f"{config.cache()} has {free >> 30} GiB free and {what} needs {needed >> 30}; make room or name "
+                       "another place in FERROCE_CACHE")
+
+
+def begin(name, needed, what, log=None):
+    """Where something large is to be made until it is whole, and the log of that; what was left there before goes."""
+    cache = config.cache()
+    require_room(needed, what)
+    log = cache / f"{log or name}.log"
+    log.write_text("", encoding="utf-8")
+    step(f"make {what} in {cache} (some minutes, once; log in {log})")
+    for old in cache.glob(f"new-{name}-*"):
+        remove_tree(old)
+    return cache / f"new-{name}-{os.getpid()}", log
 
 
 def make_root():
     """The Debian root: packages, kernel, prepared kernel tree."""
-    cache = config.cache()
-    log = cache / "setup.log"
-    log.write_text("", encoding="utf-8")
-    site = debian.mirror()
-    free = shutil.disk_usage(cache).free
-    if free < DISK_NEEDED:
-        raise LabError(f"{cache} has {free >> 30} GiB free and set-up needs {DISK_NEEDED >> 30}; make room or name "
-                       "another place in FERROCE_CACHE")
-    made_of = config.debian()
-    step(f"make a Debian {made_of.suite} root from {site} in {cache} (some minutes, once; log in {log})")
+    cache, site, made_of = config.cache(), debian.mirror(), config.debian()
+    new, log = begin("root", DISK_NEEDED, f"a Debian {made_of.suite} root from {site}", log="setup")
     debian.check_reachable(site, made_of.kernels)
-    for old in cache.glob("new-root-*"):
-        remove_tree(old)
-    new = cache / f"new-root-{os.getpid()}"
     step("  Debian packages: tools to build with, stock RDMA programs")
     options = [f"--aptopt={line}" for line in debian.apt_config()]
     run(["mmdebstrap", "--mode=root", "--variant=minbase", *options, "--include=" + ",".join(config.ROOT_PACKAGES),
@@ -320,8 +325,7 @@ def rdma_core_sources(root):
 
 
 def own_lists(suite):
-    """Shell lines for apt with lists and sources of its own, by the options in $A, so that nothing else is ever taken from
-    that suite."""
+    """Shell lines for apt with lists and sources of its own, by $A: nothing else is ever taken from that suite."""
     return f"""mkdir -p /tmp/lists/partial /tmp/packages/partial
         echo "deb {debian.mirror()} {suite} main" >/tmp/sources
         A="-q -o Dir::Etc::SourceList=/tmp/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/tmp/lists"
@@ -329,8 +333,7 @@ def own_lists(suite):
 
 
 def unpacked(root, final, what, *packages):
-    """Makes a folder of Debian's packages, unpacked, with all that they depend on and the root does not have. Gives it under
-    another name, which it has until it is whole."""
+    """Debian's packages, unpacked, with what they need beyond the root, in a folder of another name until it is whole."""
     suite, new = config.debian().suite, config.cache() / f"new-{final.name}"
     step(f"  {what} of Debian {suite}")
     remove_tree(new)
@@ -398,8 +401,7 @@ def rdma_core_programs(root):
 
 
 def pick_rdma_core(version, offered):
-    """Which of the archive's versions, in their order, stands for that of rdma-core: itself, or the newest of its
-    series, or the newest."""
+    """Which of the archive's versions stands for that of rdma-core: itself, or the newest of its series, or of all."""
     if not offered:
         raise LabError("the archive has no source of rdma-core at all; name a full Debian mirror in FERROCE_MIRROR")
     itself = [v for v in offered if re.match(re.escape(version) + r"-", v)]

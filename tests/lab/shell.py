@@ -100,8 +100,7 @@ def chroot_command(root, command, cwd="/", env=None, writable=False, binds=()):
 
 
 def in_good_order(argv, timeout=None, **kw):
-    """As `subprocess.run`, but a program that is to end before its time is asked to, and waited for: a laboratory has
-    guests to end."""
+    """`subprocess.run`, but a program that is to end before its time is asked to: a laboratory has guests to end."""
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, **kw) as proc:
         try:
             out, _ = proc.communicate(timeout=timeout)

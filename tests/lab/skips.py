@@ -17,7 +17,6 @@ class Skip:
     always: bool = True
 
     def allows(self, name, why):
-        """Whether it is about this."""
         return bool(re.fullmatch(self.name, name) and re.search(self.why, why))
 
 
@@ -59,8 +58,7 @@ def skipped(results):
 
 
 def judge(results, kernel, whole):
-    """The results with the verdict of the list: what is skipped without being listed fails, and in a whole run what is
-    listed and was not skipped."""
+    """The results by the list: what is skipped and not listed fails, in a whole run also what is listed and not skipped."""
     allowed = ANYWHERE + ALLOWED[kernel]
     judged, found = [], list(skipped(results))
     for result in results:

@@ -34,8 +34,6 @@ MOST_REPEATED = 3
 
 @dataclass
 class Result:
-    """The verdict on one test."""
-
     name: str
     status: str
     detail: str = ""
@@ -79,7 +77,6 @@ class Queue:
         yield self.last + self._take(self.once, len(self.once))
 
     def everything(self):
-        """Each name that is in it."""
         return self.names + self.last + self.once
 
     def rest(self):
@@ -103,13 +100,10 @@ def beside(queues, works):
 
 
 class Follower:
-    """Follows a file that a guest writes."""
-
     def __init__(self, path):
         self.path, self.offset = path, 0
 
     def more(self):
-        """What was written since the last call."""
         try:
             with open(self.path, "rb") as f:
                 f.seek(self.offset)
@@ -180,8 +174,7 @@ def judge_file(root, result, judge, path):
 POWER_OFF = "guest.power-off"
 
 
-def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell=None, label="check",
-        guest_class=boot.Guest):
+def run(root, queue, extra, kvm, on_result, limit, again, label="check", guest_class=boot.Guest):
     """Runs scenarios of a queue until it has none left, within `limit` seconds; each gets a result, which `on_result`
     takes at once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
     lists = queue.lists()
@@ -204,7 +197,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
                  + (f", again for {len(todo)} more" if turn else ""))
         guest.start()
         try:
-            why = watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell)
+            why = watch(guest, queue, lists, todo, finish, deadline)
         finally:
             guest.stop()
         if why is None:
@@ -289,7 +282,6 @@ class Phase:
         self.looked = False
 
     def late(self):
-        """Whether all its time is used up."""
         return time.monotonic() - self.began > self.limit + self.grace
 
     def look(self, guest):
@@ -300,7 +292,7 @@ class Phase:
                      f"{'; '.join(guest.processors())}; registers: {guest.registers}")
 
 
-def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
+def watch(guest, queue, lists, todo, finish, deadline):
     """Follows one guest to its end, and hands it first what is in `todo` and then what is in `lists`. None: it ended
     well, or was ended with the queue. Else the scenario that ran (or None) and what happened."""
     reader = Reader(guest.results / "events.jsonl")
@@ -321,11 +313,6 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
             elif kind == "start":
                 running = event["name"]
                 phase = Phase(event["limit"], guest.GRACE, running)
-                if on_start:
-                    on_start(running)
-            elif kind == "cell":
-                if on_cell:
-                    on_cell(event["name"], event["cell"])
             elif kind == "end":
                 name = event["name"]
                 if name in todo:

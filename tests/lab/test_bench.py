@@ -28,7 +28,6 @@ class Summary(unittest.TestCase):
         self.rate = next(r for r in plan.rows() if r.kind == "rate" and r.place == "veth")
 
     def row(self, row, events):
-        """The summary of one row."""
         return next(r for r in summary.summarize(events)["rows"] if r["key"] == row.key)
 
     def test_more_is_better_whatever_is_measured(self):
@@ -117,8 +116,6 @@ class Reached(unittest.TestCase):
 
 
 class Charts(unittest.TestCase):
-    """What is drawn of figures by size and by number of QPs."""
-
     def test_every_point_is_asked_for_and_drawn(self):
         found = charts.plans()
         self.assertEqual(len({chart.name for chart in found}), len(found))
@@ -147,8 +144,6 @@ class Charts(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
-    """The table in README.md."""
-
     def test_is_in_the_form_that_is_printed(self):
         text = (config.CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()
         printed = summary.readme([])

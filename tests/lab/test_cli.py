@@ -2,7 +2,6 @@
 """The command line."""
 
 import importlib
-import io
 import pkgutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests import bench, lab
-from tests.lab import boot, build, cli
+from tests.lab import cli
 from tests.lab.shell import in_good_order
 
 
@@ -30,34 +29,10 @@ class Words(unittest.TestCase):
         self.assertEqual(cli.rest(["sh"]), ["sh"])
 
 
-class Guest(unittest.TestCase):
-    """`lab guest` ends as what ran in the guest did."""
-
-    def status(self, command, runs):
-        """Runs a command in a guest that is the host itself, or that dies."""
-        with tempfile.TemporaryDirectory() as place, mock.patch.object(sys, "stdout", io.StringIO()), \
-                mock.patch.object(boot, "fresh_work", lambda _: place), \
-                mock.patch.object(boot, "kvm_works", lambda _: False), \
-                mock.patch.object(build, "guest_setup", lambda *_: []), \
-                mock.patch.object(boot.Guest, "_script", lambda self, agent, *_: self.here(agent)), \
-                mock.patch.object(boot.Guest, "here", lambda self, agent: agent.replace("/srv/results", str(self.results)),
-                                  create=True), \
-                mock.patch.object(boot, "in_namespace", lambda script: ["sh", "-c", script if runs else ":"]):
-            return cli.guest(mock.Mock(path=Path("/")), command)
+class Shell(unittest.TestCase):
+    """`lab shell` ends as what ran in the root did."""
 
     def test_exit_status(self):
-        self.assertEqual(self.status(["exit", "0"], True), 0)
-        self.assertEqual(self.status(["--", "true; sh -c 'exit 7' # that is all"], True), 7)
-        self.assertEqual(self.status(["kill -9 $$"], True), 137)
-
-    def test_a_command_that_does_not_end_is_no_success(self):
-        with mock.patch.object(cli, "GUEST_LIMIT", 0.1):
-            self.assertEqual(self.status(["sleep 100"], True), 124)
-
-    def test_a_guest_that_dies_is_no_success(self):
-        self.assertEqual(self.status(["true"], False), 125)
-
-    def test_shell(self):
         with mock.patch.multiple(cli.setup, setup=mock.DEFAULT, in_use=mock.DEFAULT), \
                 mock.patch.object(cli, "chroot_command", lambda _root, argv, cwd: argv):
             for argv, status in ((["sh", "-c", "exit 3"], 3), (["--", "sh", "-c", "kill -9 $$"], 137)):

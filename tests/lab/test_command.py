@@ -55,9 +55,9 @@ def judged(items, family="ip", netdev="eth0"):
     return ("cannot tell", *[doubt for _, doubt in perhaps]) if perhaps else ("open",)
 
 
-def iptables(text, family="ip", netdev="eth0"):
+def iptables(text, family="ip"):
     """The same of what `iptables -S` or iptables-save prints."""
-    return judged(firewall.from_iptables(text, family), family, netdev)
+    return judged(firewall.from_iptables(text, family), family)
 
 
 def recorded(name):
@@ -195,8 +195,6 @@ class Filters(unittest.TestCase):
 
 
 class Links(unittest.TestCase):
-    """What keeps a link."""
-
     def test_units(self):
         """As `systemd-escape --template=ferroce@.service` has it."""
         for netdev, unit in (("eth0", "eth0"), ("br-lan", r"br\x2dlan"), ("eth0.7", "eth0.7"), (".a", r"\x2ea"),
@@ -229,8 +227,6 @@ class Links(unittest.TestCase):
 
 
 class Small(unittest.TestCase):
-    """Bytes and addresses."""
-
     def test_the_version_in_a_provider(self):
         note = struct.pack("=III8sII", 8, 8, 1, b"ferroce\0", 7, 5)
         self.assertEqual(libraries.provider_abi(b"\x7fELF..." + note + b"..."), range(5, 8))

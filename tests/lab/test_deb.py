@@ -15,8 +15,6 @@ RELEASE = "7.3.4+deb13-amd64"
 
 
 class Templates(unittest.TestCase):
-    """The names of the kernel are filled in."""
-
     def test_every_template(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -45,8 +43,6 @@ class Templates(unittest.TestCase):
 
 
 class Renumbered(unittest.TestCase):
-    """What stands for the next version of a module."""
-
     def test_number_and_build(self):
         module = b"x" + deb.BUILD_ID + b"i" * 20 + b"version=0.1.0\0\0end"
         made = deb.renumbered(module, "0.1.0", "0.1.1")
@@ -66,8 +62,6 @@ class Renumbered(unittest.TestCase):
 
 
 class Fresh(unittest.TestCase):
-    """What a fresh Debian has in its archive."""
-
     def test_asked_for(self):
         control = ("Source: x\nBuild-Depends: gcc\n\n"
                    "Package: ferroce\nDepends: ${misc:Depends}, python3, linux-image-@RELEASE@, a (>= 3) | b,\n c,\n"
@@ -82,8 +76,6 @@ class InstalledByDkms(unittest.TestCase):
     """What is wrong with what DKMS prints."""
 
     class Root:
-        """Its kernel."""
-
         release, kdir, version, cc = RELEASE, "/usr/src/linux", "7.3.4-1", "gcc-14"
 
     def test_all_well(self):
@@ -138,7 +130,6 @@ class Dkms(unittest.TestCase):
                   "*modules_prepare*) exit 2 ;;")
 
     def refused(self):
-        """The sentence."""
         work = self.here / "work"
         work.mkdir()
         done = captured(["sh", config.CHECKOUT / "debian/dkms-build", RELEASE, self.here / "headers"], cwd=work,

@@ -70,16 +70,13 @@ class Planted:
         return (said, "", f"{argv[0]} is not installed") if isinstance(said, int) else (0, said, "")
 
     def listing(self, path):
-        """The names in a folder."""
         return sorted({name[len(path) + 1:].split("/")[0] for name in self.files if name.startswith(path + "/")})
 
     def exists(self, path):
-        """Whether there is a file or a folder."""
         return path in self.files or bool(self.listing(path))
 
     @contextlib.contextmanager
     def here(self):
-        """The command sees this machine."""
         names = types.SimpleNamespace(release=RELEASE)
         stat = types.SimpleNamespace(st_mode=self.mode)
         place = types.SimpleNamespace(exists=self.exists, isdir=self.exists, basename=os.path.basename,
@@ -269,8 +266,7 @@ def by_wire(comes):
 
 
 def asked(way=("route resolved", 0), said=("rejected", 8), guid=FILES[f"{IB}/fe0/node_guid"], refuses=None):
-    """The connection manager of this machine: the way, what the peer says, and the device that leads there; or why it
-    refuses to ask."""
+    """The connection manager here: the way, what the peer says, the device that leads there; or why it refuses to ask."""
     made = mock.Mock(NODE=peer.Manager.NODE, side_effect=way if isinstance(way, Exception) else None)
     made.return_value.configure_mock(**{"resolve.return_value": way, "device.return_value": guid, "event.return_value": said,
                                         "knock.side_effect": refuses})
@@ -282,12 +278,10 @@ PEER = "192.0.2.9"
 
 
 def counted(sent, received):
-    """What the link has counted before and after."""
     return {"rdma -j statistic": json.dumps([{"ifname": "fe0", "port": 1, "sent_pkts": sent, "rcvd_pkts": received}])}
 
 
 def neighbour(state):
-    """What the kernel knows of the peer."""
     return {"ip -j neigh": json.dumps([{"dst": PEER, "state": [state]}])}
 
 
@@ -351,7 +345,6 @@ class Answers(unittest.TestCase):
     """Each mistake has its answer and no other, and each answer its mistake."""
 
     def agree(self, found, wanted):
-        """The answers are these."""
         self.assertEqual([one[:2] for one in found], [one[:2] for one in wanted], found)
         for one, patterns in zip(found, wanted):
             for said, pattern in zip(one[2:], patterns[2:], strict=True):

@@ -18,7 +18,6 @@ def samples(*stocks):
 
 
 def judged(*stocks):
-    """What the judge says."""
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             leaks.judge(samples(*stocks))

@@ -49,7 +49,6 @@ class Preflight(unittest.TestCase):
         (self.kdir / ".config").write_text(text, encoding="utf-8")
 
     def said(self, word="preflight-kernel", **env):
-        """The exit status, and what it says."""
         done = captured(["sh", str(config.CHECKOUT / "tests/lab/native.sh"), word], cwd=self.here,
                         env={"PATH": str(self.bin), "KDIR": str(self.kdir), **env})
         return done.returncode, done.stdout

@@ -10,8 +10,6 @@ from tests.lab import check, config, planted, tree
 
 
 class Faults(unittest.TestCase):
-    """tests/planted.toml and the tree."""
-
     def test_each_can_be_planted(self):
         for fault in planted.faults():
             with self.subTest(fault.name):
@@ -68,19 +66,14 @@ class Faults(unittest.TestCase):
                 "failed             guest.hangs: the guest hangs\n\nfailed:\n  a.b: the guest died\n")
         self.assertEqual(planted.failures(text), ["a.b", "guest.hangs"])
 
-    def test_a_guest_that_did_not_boot_shows_nothing(self):
+    def test_who_has_noticed(self):
         fault = planted.Fault("x", "", "f", "a", "b", "c.d")
-        text = "failed            c.d: the guest did not boot\n\n0 passed, 1 failed, 0 skipped\n"
-        with self.assertRaises(planted.say.LabError):
-            planted.noticed(fault, text, late=False)
-        text = "passed     1.0 s  c.d\n\n1 passed, 0 failed, 0 skipped\n"
-        self.assertEqual(planted.noticed(fault, text, late=False), [])
-        text = "failed     1.0 s  c.d: why\n"
-        self.assertEqual(planted.noticed(fault, text + "\n0 passed, 1 failed, 0 skipped\n", late=False), ["c.d"])
-
-    def test_the_first_that_fails_is_enough_and_none_in_time_is_none(self):
-        fault = planted.Fault("x", "", "f", "a", "b", "c.d")
-        self.assertEqual(planted.noticed(fault, "failed     1.0 s  c.d: why\n", late=True), ["c.d"])
-        for text in ("passed     1.0 s  c.d\n", "failed            c.d: the guest did not boot\n"):
-            with self.assertRaises(planted.say.LabError):
-                planted.noticed(fault, text, late=True)
+        failed, passed = "failed     1.0 s  c.d: why\n", "passed     1.0 s  c.d\n"
+        no_guest, over = "failed            c.d: the guest did not boot\n", "\n1 passed, 1 failed, 0 skipped\n"
+        # The first that fails is enough.
+        for text, late, who in ((passed + over, False, []), (failed + over, False, ["c.d"]), (failed, True, ["c.d"])):
+            self.assertEqual(planted.noticed(fault, text, late), who)
+        # Without a guest, or without an end, nothing is shown.
+        for text, late in ((no_guest + over, False), (no_guest, True), (passed, True), (passed, False)):
+            with self.subTest(text, late=late), self.assertRaises(planted.say.LabError):
+                planted.noticed(fault, text, late)

@@ -42,5 +42,10 @@ class Attended(unittest.TestCase):
     def test_not_when_the_command_had_begun(self):
         self.assertEqual(self.attended({"console": self.FAULT, BEGUN: ""}), (prompt.DIED, 1))
 
+    def test_a_command_that_does_not_end_is_no_success(self):
+        vm = mock.Mock(alive=lambda: True, output=Path("/nowhere"))
+        with mock.patch.object(prompt.sys, "stdout", mock.Mock()):
+            self.assertEqual(prompt.run(lambda: vm, 0), 124)
+
     def test_not_for_another_fault(self):
         self.assertEqual(self.attended({"console": ["BUG: unable to handle page fault"]}), (prompt.DIED, 1))

@@ -18,28 +18,23 @@ def unsafe(path, text):
 
 
 def released(path, body):
-    """In a method."""
     return rules.check_release(path, "impl T {\n    fn f(&self) {\n" + rules.strip(body) + "    }\n}\n")
 
 
 def kunit(path, line):
-    """In a suite."""
     text = f'#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(x))]\nmod tests {{\n    {line}\n}}\n'
     return rules.check_kunit(path, text)
 
 
 def commands(path, text):
-    """Where these are all tests."""
     return rules.check_commands(path, text, lambda only: check.meaningless(only, ["verbs.uc-messages.loop", "fault.loss"]))
 
 
 def trusted(path, text):
-    """By the code alone."""
     return rules.check_trusted(path, rules.strip(text))
 
 
 def rooms(path, text):
-    """By the code alone."""
     return rules.check_rooms(path, rules.strip(text))
 
 
@@ -47,9 +42,6 @@ def rooms(path, text):
 FOUND = (
     (unsafe, "rust/verbs/qp.rs", "fn f() { unsafe { g() } }\n"),
     (unsafe, "rust/link.rs", "use kernel::bindings::x;\n"),
-    (unsafe, "rust/sys/a.rs", "fn f() {\n    unsafe { g() }\n}\n"),
-    # The reason is another block's.
-    (unsafe, "rust/sys/a.rs", "fn f() {\n    // SAFETY: `g` is fine.\n    unsafe { g() };\n    unsafe { h() }\n}\n"),
     (unsafe, "rust/sys/a.rs", "/// Does it.\npub unsafe fn f() {}\n"),
     (released, "rust/sys/table.rs", "        node.release(old);\n        place.store(null);\n"),
     (released, "rust/sys/table.rs", "        if x {\n            node.release(old);\n        }\n        place.store(null);\n"),
@@ -86,7 +78,6 @@ FOUND = (
 )
 PASSES = (
     (unsafe, "rust/verbs/qp.rs", '// unsafe\nconst A: &str = "unsafe { bindings:: }";\n#![forbid(unsafe_code)]\n'),
-    (unsafe, "rust/sys/a.rs", "fn f() {\n    // SAFETY: Fine.\n    let x =\n        unsafe { g() };\n}\n"),
     (unsafe, "rust/sys/a.rs", "/// Does it.\n///\n/// # Safety\n///\n/// Be careful.\npub unsafe fn f() {}\n"),
     # Callbacks are bound by their table; types of pointers are no items.
     (unsafe, "rust/sys/a.rs", 'unsafe extern "C" fn f(x: u32) {}\ntype F = unsafe extern "C" fn(u32) -> u32;\n'),
@@ -121,8 +112,6 @@ PASSES = (
 
 
 class Rules(unittest.TestCase):
-    """One file at a time."""
-
     def test_found(self):
         for rule, path, text in FOUND:
             self.assertEqual(len(rule(path, text)), 1, text)

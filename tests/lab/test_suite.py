@@ -90,8 +90,7 @@ class Guests(unittest.TestCase):
         self.enterContext(mock.patch.object(sys, "stdout", io.StringIO()))
 
     def run_boots(self, names, *boots, limit=60, still_there=False, grace=0, printed=""):
-        """Runs the names through guests, each given as its events and its console; the results by name. Each scenario has
-        printed the same."""
+        """The results of names that run through guests, each given as its events and its console; each prints the same."""
         todo = list(boots)
 
         class Fake(boot.Guest):
@@ -241,7 +240,7 @@ class HandedOut(Guests):
         watched = []
         with self.assertRaises(SystemExit), suite.beside([queue], [lambda: watched.append(suite.watch(
                 mock.Mock(alive=lambda: True, BOOT_LIMIT=600, results=self.place), queue, iter(()),
-                [], None, time.monotonic() + 600, None, None))]):
+                [], None, time.monotonic() + 600))]):
             sys.exit(143)
         self.assertEqual(watched, [None])
 

@@ -31,12 +31,10 @@ LEGS = re.compile(r"^in [\d.]+ (?:us|ms): taken \+\d+, first packet \+\d+.*compl
 
 
 def recorded(name):
-    """The text of a recording."""
     return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def ladder(*texts):
-    """The trace of recordings."""
     return load([(f"{number}.txt", one.encode()) for number, one in enumerate(texts)])
 
 
@@ -46,8 +44,7 @@ def packets(events, name):
 
 
 def captured(events, lost):
-    """What tcpdump would have seen of each packet at its sender, and at its receiver unless it is lost, by the clock of
-    captures."""
+    """What tcpdump would have seen of each packet at its sender, and at its receiver unless it is lost."""
     ends, sender, receiver = {}, [], []
     for event in events.named("tx"):
         ends.setdefault(event.qpn, A if not ends else B)
@@ -138,7 +135,6 @@ class Said(unittest.TestCase):
     """What is said of events stands beside them."""
 
     def of(self, *lines):
-        """The trace of lines."""
         return ladder("\n".join(lines) + "\n")
 
     def test_why_beside_its_event(self):
@@ -190,7 +186,6 @@ class Calls(unittest.TestCase):
 
     @staticmethod
     def call(at, text, thread=88):
-        """A line of one."""
         return f"  prog-{thread}      [000] DNZff {at / 1000:12.6f}: {text}"
 
     def test_a_nest(self):
@@ -282,7 +277,6 @@ class Damaged(unittest.TestCase):
     """Text that was cut off or is not quite text of events is no error of the program's."""
 
     def everything(self, told):
-        """All that is made of it."""
         with contextlib.suppress(NotReadable):
             why.draw(parse(told))
         with contextlib.suppress(NotReadable):

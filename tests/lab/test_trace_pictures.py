@@ -80,15 +80,12 @@ class Pictures(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    """`ferroce trace show` itself."""
-
     def setUp(self):
         self.place = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.file = self.place / "x.pcap"
         self.file.write_bytes(conversation())
 
     def run_it(self, *words):
-        """Exit status, output, errors."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = ferroce.main(["trace", "show", *map(str, words)])

@@ -215,13 +215,15 @@ class Model:
     """A requester and a responder that go back, with a network between them that loses packets; times in microseconds."""
 
     WAY, TIMEOUT, WINDOW = 20, 3000, 16
+    # Of each hundred packets.
+    LOSS = 8
 
-    def __init__(self, seed, messages=12, loss=8):
-        self.draw, self.loss = random.Random(seed), loss
+    def __init__(self, seed):
+        self.draw = random.Random(seed)
         self.psn = self.draw.randrange(1 << 24)
         # Of each packet: opcode and payload.
         self.packets = []
-        for _ in range(messages):
+        for _ in range(12):
             length = self.draw.randrange(1, 6)
             self.packets += [(4, 64)] if length == 1 else [(0, 256), *[(1, 256)] * (length - 2), (2, 64)]
         self.left, self.right, self.lost = [], [], Counter()
@@ -246,14 +248,13 @@ class Model:
     def passes(self, packet, near, far, what, value):
         """A packet leaves, and arrives unless it is lost. The first ones are spared, so that both captures have begun."""
         near.append((self.now, packet))
-        if len(near) > 6 and self.draw.randrange(100) < self.loss:
+        if len(near) > 6 and self.draw.randrange(100) < self.LOSS:
             self.lost[bytes(packet)] += 1
             return
         far.append((self.now + self.WAY, packet))
         self.after(self.WAY, what, value)
 
     def go(self):
-        """Sends on."""
         if not self.sending:
             self.sending = True
             self.after(1, "send")
@@ -271,7 +272,6 @@ class Model:
             self.go()
 
     def wait(self):
-        """Starts the timer anew."""
         self.stamp += 1
         self.after(self.TIMEOUT, "expire", self.stamp)
 
@@ -281,7 +281,6 @@ class Model:
             self.back(self.una)
 
     def back(self, number):
-        """Goes back to a request."""
         self.cursor = number
         self.go()
 
@@ -298,11 +297,9 @@ class Model:
             self.say(self.expected - 1, 0x1f)
 
     def say(self, number, syndrome):
-        """An answer."""
         self.passes(answer(self.psn + number & 0xffffff, syndrome), self.right, self.left, "told", (number, syndrome))
 
     def told(self, said):
-        """An answer comes to the requester."""
         number, syndrome = said
         before, self.una = self.una, max(self.una, number + (syndrome == 0x1f))
         if syndrome == NAK_SEQUENCE and number >= before:
@@ -318,7 +315,6 @@ class Models(unittest.TestCase):
 
     @staticmethod
     def of(packets, ahead=0):
-        """A capture of these packets."""
         return pcap([(BEGIN + (at + ahead) * US, ethernet(packet)) for at, packet in sorted(packets, key=lambda one: one[0])])
 
     def test_losses(self):

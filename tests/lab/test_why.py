@@ -34,24 +34,21 @@ def taken(at, wr_id=7, slot=0, opcode="SEND"):
     return line(at, "taken", qpn=A, index=slot, slot=slot, wr_id=hex(wr_id), opcode=opcode, len=64, status="SUCCESS")
 
 
-def sent(at, opcode="RC_SEND_ONLY", head="04", qpn=A, dqpn=B, slot=0):
-    """A packet leaves."""
-    return line(at, "tx", qpn=qpn, dqpn=dqpn, opcode=opcode, psn=5, slot=slot, head=head)
+def sent(at, opcode="RC_SEND_ONLY", head="04", slot=0):
+    return line(at, "tx", qpn=A, dqpn=B, opcode=opcode, psn=5, slot=slot, head=head)
 
 
 def ended(at, status, qpn=A, wr_id=7, opcode="SEND"):
-    """A request completes."""
     return line(at, "complete", qpn=qpn, cq=1, wr_id=hex(wr_id), status=status, opcode=opcode, byte_len=0, vendor_err="0x0")
 
 
-def met(at, what, count=1, qpn=A):
-    """The requester meets something."""
-    return line(at, "recover", qpn=qpn, what=what, count=count, una=5)
+def met(at, what, count=1):
+    return line(at, "recover", qpn=A, what=what, count=count, una=5)
 
 
-def key(at, number, what="REGISTER", access="0x7", length=64, done=1):
+def key(at, number, what="REGISTER", access="0x7", done=1):
     """A key comes or goes, or should have."""
-    return line(at, "key", key=hex(number), what=what, len=length, access=access, pieces=1, done=done)
+    return line(at, "key", key=hex(number), what=what, len=64, access=access, pieces=1, done=done)
 
 
 def said(*lines):
@@ -87,7 +84,6 @@ class Reading(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def only(self, *lines):
-        """The one thing that is said."""
         found = said(*lines)
         self.assertEqual(len(found), 1, found)
         return found[0]

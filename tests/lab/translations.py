@@ -37,12 +37,10 @@ class Section:
 
 
 def digest(text):
-    """What stands for a text."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:12]
 
 
 def read():
-    """The documents of the checkout by their paths."""
     return {str(path.relative_to(config.CHECKOUT)): path.read_text(encoding="utf-8")
             for path in rules.sources() if path.suffix == ".md"}
 

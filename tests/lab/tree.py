@@ -9,8 +9,7 @@ from tests.lab.say import LabError
 
 
 def copy(target):
-    """Makes `target` a copy of the files of the checkout, with their modes; what was built there stays, and is as new as
-    its sources."""
+    """Makes `target` a copy of the checkout's files, with their modes; what was built there stays, as new as its sources."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=config.CHECKOUT,
                            check=True, stdout=subprocess.PIPE).stdout.decode().split("\0")
     for name in filter(None, names):

@@ -93,7 +93,6 @@ class Guest(boot.Guest):
 
     @property
     def WHAT(self):
-        """What is booted."""
         return self.root.kind.about
 
     def _script(self, agent, extra, env):
@@ -133,7 +132,6 @@ class Guest(boot.Guest):
 
     @property
     def how(self):
-        """How its instructions are carried out."""
         return "at the machine's own speed"
 
     def start(self, keys=subprocess.DEVNULL, screen=None):
@@ -218,8 +216,7 @@ def run(kernel, names, lines, on_result, limit, again):
 
 
 def attended(root, kind, with_module, folder, command, limit):
-    """The exit status of a command in the fast guest, or of a prompt where there is none; another one than 0 where the
-    kernel has complained."""
+    """The exit status of a command in the fast guest, or of a prompt; another than 0 where the kernel has complained."""
     kernel = made.make(root, kind)
     install = []
     if with_module:

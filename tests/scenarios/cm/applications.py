@@ -3,11 +3,10 @@
 
 import re
 
-from tests.guest import flavour
 from tests.guest.fabric import pair
-from tests.guest.programs import listens, run_both
+from tests.guest.programs import run_both
 from tests.guest.rdma_cm import connections
-from tests.guest.scenario import Skipped, add, require, shortened
+from tests.guest.scenario import add, require, scenario, shortened
 from tests.scenarios.cm.cm import received
 
 UCX_PORT, FABRIC_PORT = 13337, 47592
@@ -20,40 +19,36 @@ UCX_TESTS = {"tag": (("tag_lat", 8), ("tag_bw", 200000)), "put": (("ucp_put_lat"
 FENCED = {"put": ("UCX_FENCE_MODE=weak",), "atomic": ("UCX_FENCE_MODE=weak",)}
 
 
-def ucx(tls, family, tests, settings=()):
-    """A scenario: tests of ucx_perftest over one of UCX's transports."""
-    def run(_report):
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe's completions do not tell the IP version where UCX looks for it, and UCX drops all datagrams")
-        with pair() as ends:
-            for name, size in tests:
-                sides = []
-                for end in ends:
-                    sides.append(["env", f"UCX_TLS={tls}", f"UCX_NET_DEVICES={end.dev}:1", f"UCX_IB_GID_INDEX={end.gid(family)}",
-                                  *settings, "ucx_perftest"])
-                # Without -P 0 it asks MPI for its peer, unless a terminal is there.
-                test = ["-P", "0", "-t", name, "-s", str(size), "-n", str(ITERATIONS), "-w", "2", "-f"]
-                before = [received(end) for end in ends]
-                outs = run_both(sides[0] + test, sides[1] + [ends[0].tcp] + test, ends, UCX_PORT, 60)
-                for out in outs:
-                    require("ERROR" not in out, f"{name}: {out[-300:]}")
-                require(re.search(rf"(?m)^\s*(Final:)?\s*{ITERATIONS}\b", outs[1]), f"{name}: {outs[1][-300:]}")
-                for end, count in zip(ends, before):
-                    came = received(end) - count
-                    require(came >= ITERATIONS // 2, f"{name}: only {came} packets came to {end.dev}")
-
-    return run
+def ucx(_report, tls, family, tests, settings=()):
+    """Tests of ucx_perftest over one of UCX's transports."""
+    with pair() as ends:
+        for name, size in tests:
+            sides = []
+            for end in ends:
+                sides.append(["env", f"UCX_TLS={tls}", f"UCX_NET_DEVICES={end.dev}:1", f"UCX_IB_GID_INDEX={end.gid(family)}",
+                              *settings, "ucx_perftest"])
+            # Without -P 0 it asks MPI for its peer, unless a terminal is there.
+            test = ["-P", "0", "-t", name, "-s", str(size), "-n", str(ITERATIONS), "-w", "2", "-f"]
+            before = [received(end) for end in ends]
+            outs = run_both(sides[0] + test, sides[1] + [ends[0].tcp] + test, ends, UCX_PORT, 60)
+            for out in outs:
+                require("ERROR" not in out, f"{name}: {out[-300:]}")
+            require(re.search(rf"(?m)^\s*(Final:)?\s*{ITERATIONS}\b", outs[1]), f"{name}: {outs[1][-300:]}")
+            for end, count in zip(ends, before):
+                came = received(end) - count
+                require(came >= ITERATIONS // 2, f"{name}: only {came} packets came to {end.dev}")
 
 
-for _name, _tests in UCX_TESTS.items():
-    add(f"ucx.rc-{_name}", 150, f"ucx_perftest, UCX_TLS=rc_v: {', '.join(f'{name} of {size} B' for name, size in _tests)}",
-        ucx("rc_v", 4, _tests, FENCED.get(_name, ())))
 # Put and get over UD are software of UCX.
-add("ucx.ud-tag", 150, "ucx_perftest, UCX_TLS=ud_v: tag_lat and tag_bw", ucx("ud_v", 4, UCX_TESTS["tag"]))
-add("ucx.ud-ipv6", 150, "ucx_perftest, UCX_TLS=ud_v: over IPv6", ucx("ud_v", 6, UCX_TESTS["tag"][:1]))
-add("ucx.ud-put-get", 150, "ucx_perftest, UCX_TLS=ud_v: put and get", ucx("ud_v", 4, UCX_TESTS["put"][:1] + UCX_TESTS["get"][:1]))
+for _name, _tls, _family, _tests in (
+        *((f"rc-{_name}", "rc_v", 4, _tests) for _name, _tests in UCX_TESTS.items()), ("ud-tag", "ud_v", 4, UCX_TESTS["tag"]),
+        ("ud-ipv6", "ud_v", 6, UCX_TESTS["tag"][:1]), ("ud-put-get", "ud_v", 4, UCX_TESTS["put"][:1] + UCX_TESTS["get"][:1])):
+    add(f"ucx.{_name}", 150, f"ucx_perftest, UCX_TLS={_tls}, IPv{_family}: {', '.join(f'{name} of {size} B' for name, size in _tests)}",
+        ucx, _tls, _family, _tests, FENCED.get(_name.removeprefix("rc-"), ()),
+        rxe="rdma_rxe's completions do not tell the IP version where UCX looks for it, and UCX drops all datagrams")
 
 
+@scenario("cm.libfabric", 120)
 def libfabric(_report):
     """fi_pingpong of libfabric, whose provider for verbs connects by librdmacm: connections, and datagrams of its own on them."""
     with connections(), pair() as ends:
@@ -65,6 +60,3 @@ def libfabric(_report):
             for end, count in zip(ends, before):
                 came = received(end) - count
                 require(came > ITERATIONS, f"{provider}: only {came} packets came to {end.dev}")
-
-
-add("cm.libfabric", 120, "fi_pingpong over libfabric's verbs provider, connected by librdmacm, with the data checked", libfabric)

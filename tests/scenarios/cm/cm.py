@@ -11,94 +11,72 @@ from tests.guest.programs import program as ours, run_both
 from tests.guest.rdma_cm import connections, listens, talk
 from tests.guest.scenario import Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
+from tests.scenarios.messages.pingpong import PATHS
 from tests.scenarios.verbs.groups import GROUPS, memberships, snooping
 
-# Name of the path, where it runs, the local-path switch, family of the addresses.
-PATHS = (
-    ("loop-local", "loop", True, 4),
-    ("loop-wire", "loop", False, 4),
-    ("veth-ipv4", "pair", None, 4),
-    ("veth-ipv6", "pair", None, 6),
-)
 PINGS = shortened(50, 5)
 CONNECTIONS = shortened(1000, 10)
-
-
-def address(end, family):
-    """The address of an end."""
-    return end.ip4 if family == 4 else end.ip6
 
 
 def rping(ends, family, *options, size=100):
     """rping with data checked at both ends: SEND, READ and WRITE in turn. Returns the client's lines."""
     every = ["-v", "-V", "-C", str(PINGS), "-S", str(size), *options]
     anywhere = "0.0.0.0" if family == 4 else "::"
-    outs = talk(["rping", "-s", "-a", anywhere, *every], ["rping", "-c", "-a", address(ends[0], family), *every], ends)
+    outs = talk(["rping", "-s", "-a", anywhere, *every], ["rping", "-c", "-a", ends[0].address(family), *every], ends)
     for out in outs:
         require("error" not in out.lower() and "invalid" not in out, f"rping: {out[-300:]}")
     seen = len(re.findall(r"ping data: rdma-ping", outs[1]))
     require(seen == PINGS, f"{seen} pings of {PINGS}")
 
 
-def rpings(where, local, family):
-    """A scenario: rping over one path, small and large."""
-    def run(_report):
-        with connections(), both_ends(where, local) as ends:
-            before = [counters(end.dev)["rcvd_pkts"] for end in ends] if where == "pair" else []
-            for size in (64, 65535):
-                rping(ends, family, size=size)
-            for end, count in zip(ends, before):
-                came = counters(end.dev)["rcvd_pkts"] - count
-                require(came > PINGS, f"only {came} packets came to {end.dev}")
-
-    return run
+def rpings(_report, where, local, family):
+    """Rping over one path, small and large."""
+    with connections(), both_ends(where, local) as ends:
+        before = [counters(end.dev)["rcvd_pkts"] for end in ends] if where == "pair" else []
+        for size in (64, 65535):
+            rping(ends, family, size=size)
+        for end, count in zip(ends, before):
+            came = counters(end.dev)["rcvd_pkts"] - count
+            require(came > PINGS, f"only {came} packets came to {end.dev}")
 
 
 for _path, _where, _local, _family in PATHS:
-    add(f"cm.rping-{_path}", 120, f"rping -v -V over {_path}", rpings(_where, _local, _family))
+    add(f"cm.rping-{_path}", 120, f"rping -v -V over {_path}", rpings, _where, _local, _family)
 
 
-def between_drivers(order):
-    """A scenario: rping between ferroce and rdma_rxe; the first end is the server."""
-    def run(_report):
-        with rxe_loaded(), connections(), pair(drivers=ORDERS[order]) as ends:
-            for family in (4, 6):
-                rping(ends, family, size=4097)
-
-    return run
+def between_drivers(_report, order):
+    """Rping between ferroce and rdma_rxe; the first end is the server."""
+    with rxe_loaded(), connections(), pair(drivers=ORDERS[order]) as ends:
+        for family in (4, 6):
+            rping(ends, family, size=4097)
 
 
 for _order in ORDERS:
-    add(f"cm.rping-{_order}", 120, f"rping -v -V between the drivers, {_order}", between_drivers(_order))
+    add(f"cm.rping-{_order}", 120, f"rping -v -V between the drivers, {_order}", between_drivers, _order)
 
 
-def program(name, *options, want, server=(), places=("pair", "loop")):
-    """A scenario: another program of rdma-core, in each of these places."""
-    def run(_report):
-        with connections():
-            for where in places:
-                with both_ends(where) as ends:
-                    outs = talk([name, *server], [name, *options, "-s", ends[0].ip4], ends)
-                    for out, text in zip(outs, want):
-                        require(re.search(text, out), f"{name} on {where}: no {text!r} in {out[-300:]!r}")
-
-    return run
+def program(_report, name, options, want, places):
+    """Another program of rdma-core, in each of these places."""
+    with connections():
+        for where in places:
+            with both_ends(where) as ends:
+                outs = talk([name, *options], [name, *options, "-s", ends[0].ip4], ends)
+                for out, text in zip(outs, want):
+                    require(re.search(text, out), f"{name} on {where}: no {text!r} in {out[-300:]!r}")
 
 
 MESSAGES = shortened(100, 10)
-for _name, _options, _want in (
-        ("ucmatose", ("-c", "8", "-C", str(MESSAGES), "-S", "5000"), ("test complete\nreturn status 0",) * 2),
-        ("udaddy", ("-c", "4", "-C", str(MESSAGES), "-S", "1000"), ("test complete\nreturn status 0",) * 2)):
-    add(f"cm.{_name}", 120, f"{_name} {' '.join(_options)}, between two devices and on one",
-        program(_name, *_options, want=_want, server=_options))
-
-# On one device its second connection is rejected by the CM as a stale one (status 10).
-add("cm.cmtime", 120, f"cmtime -c {CONNECTIONS}: many connections at once between two devices",
-    program("cmtime", "-c", str(CONNECTIONS), want=("", r"(?m)^disconnect +\d+ +[1-9]"), places=("pair",),
-            # It waits for as many.
-            server=("-c", str(CONNECTIONS))))
+COMPLETE = ("test complete\nreturn status 0",) * 2
+for _name, _options, _want, _places in (
+        ("ucmatose", ("-c", "8", "-C", str(MESSAGES), "-S", "5000"), COMPLETE, ("pair", "loop")),
+        ("udaddy", ("-c", "4", "-C", str(MESSAGES), "-S", "1000"), COMPLETE, ("pair", "loop")),
+        # On one device its second connection is rejected by the CM as a stale one (status 10).
+        ("cmtime", ("-c", str(CONNECTIONS)), ("", r"(?m)^disconnect +\d+ +[1-9]"), ("pair",))):
+    add(f"cm.{_name}", 120, f"{_name} {' '.join(_options)}, in each of {' and '.join(_places)}", program, _name, _options, _want,
+        _places)
 
 
+@scenario("cm.client-server", 60)
 def client_and_server(_report):
     """rdma_client and rdma_server: 16 bytes each way."""
     with connections(), both_ends("pair") as ends:
@@ -106,11 +84,9 @@ def client_and_server(_report):
         require("rdma_server: end 0" in outs[0] and "rdma_client: end 0" in outs[1], f"{outs}")
 
 
-add("cm.client-server", 60, "rdma_client and rdma_server", client_and_server)
-
-
+@scenario("cm.perftest", 120)
 def perftest(_report):
-    """perftest over librdmacm: RC and UD."""
+    """perftest -R: its own connections and librdmacm's data path, RC and UD."""
     with connections(), both_ends("pair") as ends:
         for tool, options in (("ib_send_bw", []), ("ib_write_bw", []), ("ib_read_lat", []), ("ib_send_lat", ["-c", "UD"])):
             side = [tool, "-R", "-F", "-n", "20", "-s", "1024", *options]
@@ -122,31 +98,25 @@ def perftest(_report):
             require(re.search(r"(?m)^\s*1024\s+20\b", outs[1]), f"{tool}: {outs[1][-300:]}")
 
 
-add("cm.perftest", 120, "perftest -R: its own connections and librdmacm's data path", perftest)
-
-
 def received(end):
     """How many packets came to an end; both drivers count that under the same name."""
     return counters(end.dev)["rcvd_pkts"]
 
 
-def rsockets(tool):
-    """A scenario: TCP's calls over librdmacm, with every byte checked by the receiver."""
-    def run(_report):
-        with connections(), both_ends("pair") as ends:
-            side = [tool, "-S", "20000", "-C", "20", "-I", "5", "-T", "v"]
-            before = [received(end) for end in ends]
-            outs = talk(side, [*side, "-s", ends[0].ip4], ends)
-            require(re.search(r"(?m)^custom ", outs[1]), f"{tool}: {outs[1][-300:]}")
-            for end, count in zip(ends, before):
-                came = received(end) - count
-                require(came > 20 * 5 * 5, f"only {came} packets came to {end.dev}")
-
-    return run
+def rsockets(_report, tool):
+    """TCP's calls over librdmacm, with every byte checked by the receiver."""
+    with connections(), both_ends("pair") as ends:
+        side = [tool, "-S", "20000", "-C", "20", "-I", "5", "-T", "v"]
+        before = [received(end) for end in ends]
+        outs = talk(side, [*side, "-s", ends[0].ip4], ends)
+        require(re.search(r"(?m)^custom ", outs[1]), f"{tool}: {outs[1][-300:]}")
+        for end, count in zip(ends, before):
+            came = received(end) - count
+            require(came > 20 * 5 * 5, f"only {came} packets came to {end.dev}")
 
 
 for _tool in ("rstream", "riostream"):
-    add(f"cm.{_tool}", 90, f"{_tool} -T v: rsockets, with the data checked", rsockets(_tool))
+    add(f"cm.{_tool}", 90, f"{_tool} -T v: rsockets, with the data checked", rsockets, _tool)
 
 
 def prints(text):

@@ -7,14 +7,13 @@ from contextlib import ExitStack, contextmanager
 from tests.guest import flavour
 from tests.guest.fabric import (IB, WIRE_MTU, batch, gid_of, link_add, link_del, pair, wait_active, wait_until,
                                 wire)
-from tests.guest.programs import spawn, tail
+from tests.guest.programs import running, tail
 from tests.guest.rdma_cm import connections, listens
 from tests.guest.scenario import PATIENCE, command, last_line, require, scenario
 from tests.scenarios.cm.cm import PINGS
 
 
 def rping(side, address):
-    """A side of rping, with the data checked."""
     return ["rping", side, "-a", address, "-v", "-V", "-C", str(PINGS), "-S", "1000"]
 
 
@@ -23,9 +22,12 @@ def with_sysfs(netns, *argv):
     return ["ip", "netns", "exec", netns, *argv]
 
 
-def judge(proc, out):
-    """A client has ended well."""
+def ended_well(proc, out):
     require(proc.wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(out))}")
+
+
+def judge(proc, out):
+    ended_well(proc, out)
     seen = tail(out).count("ping data: rdma-ping")
     require(seen == PINGS, f"{seen} pings of {PINGS}: {tail(out)[-300:]}")
 
@@ -42,28 +44,18 @@ def several(_report):
         # The address of the last is that of the first, too.
         talks = [(ends[0].ip4, ends[0].netns, ends[1].netns), (ends[1].ip4, ends[1].netns, ends[0].netns),
                  (ends[0].ip4, None, None)]
-        procs = []
 
         def start(side, address, netns):
             out = stack.enter_context(tempfile.TemporaryFile("w+"))
-            procs.append((spawn(rping(side, address), netns, out), out))
-            return procs[-1][0]
+            return stack.enter_context(running(rping(side, address), netns, out)), out
 
-        try:
-            servers = [start("-s", address, netns) for address, netns, _ in talks]
-            for server in servers:
-                wait_until("the server listens", lambda server=server: listens(server.pid), 20)
-            for address, _, netns in talks:
-                start("-c", address, netns)
-            for proc, out in procs[len(talks):]:
-                judge(proc, out)
-            for proc, out in procs:
-                require(proc.wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(out))}")
-        finally:
-            for proc, _ in procs:
-                if proc.poll() is None:
-                    proc.kill()
-                proc.wait()
+        servers = [start("-s", address, netns) for address, netns, _ in talks]
+        for server, _ in servers:
+            wait_until("the server listens", lambda server=server: listens(server.pid), 20)
+        for client in [start("-c", address, netns) for address, _, netns in talks]:
+            judge(*client)
+        for server in servers:
+            ended_well(*server)
 
 
 @contextmanager
@@ -106,7 +98,6 @@ def owned():
 
 
 def links(netns):
-    """What `rdma link` says in a namespace."""
     return command(["rdma", "link"], netns=netns, ok=None).stdout
 
 
@@ -118,15 +109,9 @@ def each_its_own(_report):
             for where in ("ea", "eb", None):
                 require((dev in links(where)) == (where == netns), f"{dev} of {netns}, seen from {where}: {links(where)}")
         server, client = ends
-        with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out:
-            procs = [spawn(with_sysfs(server[1], *rping("-s", server[3])), None, s_out)]
-            try:
-                wait_until("the server listens", lambda: listens(procs[0].pid, server[1]), 20)
-                procs.append(spawn(with_sysfs(client[1], *rping("-c", server[3])), None, c_out))
-                judge(procs[1], c_out)
-                require(procs[0].wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(s_out))}")
-            finally:
-                for proc in procs:
-                    if proc.poll() is None:
-                        proc.kill()
-                    proc.wait()
+        with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out, \
+                running(with_sysfs(server[1], *rping("-s", server[3])), out=s_out) as listener:
+            wait_until("the server listens", lambda: listens(listener.pid, server[1]), 20)
+            with running(with_sysfs(client[1], *rping("-c", server[3])), out=c_out) as asker:
+                judge(asker, c_out)
+                ended_well(listener, s_out)

@@ -6,17 +6,16 @@ import glob
 import json
 import os
 import re
-import time
 from contextlib import closing, contextmanager, nullcontext
 
 from tests.guest import flavour, netlink
 from tests.guest.cases import cases
-from tests.guest.fabric import acquaint, counters, loop, read, wait_until
+from tests.guest.fabric import acquaint, counters, loop, read, wait_until, write
 from tests.guest.peer import exchange
 from tests.guest.scenario import CHECKS, SEED, Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel, leaks
 from tests.scenarios.losses.fault import controlled
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 from tests.scenarios.paths.isolation import victim
 from tests.scenarios.verbs.counters import Stage, in_pieces
 
@@ -61,8 +60,7 @@ def kunit(report):
         expected = json.load(f)
     suites = {}
     for folder in sorted(glob.glob(f"{KUNIT}/{module}_*")):
-        with open(f"{folder}/run", "w", encoding="ascii") as f:
-            f.write("1")
+        write(f"{folder}/run", 1)
         suites[os.path.basename(folder)] = output = read(f"{folder}/results") or ""
         print(output)
     wrong = judge_kunit(expected, suites)
@@ -81,13 +79,11 @@ def prepare_faults(report):
     report.allow("vmalloc was refused memory", "kmemleak was refused memory", "a page fault was refused memory")
     for kind, switches in FAULTS.items():
         for name, value in (switches | {"verbose": "0"}).items():
-            with open(f"/sys/kernel/debug/{kind}/{name}", "w", encoding="ascii") as f:
-                f.write(value)
+            write(f"/sys/kernel/debug/{kind}/{name}", value)
 
 
 class Failing:
-    """The nth chance to fail of what this thread asks the kernel meanwhile fails. Afterwards `came` says whether it had
-    that many."""
+    """The nth chance to fail of what this thread asks the kernel fails. `came`: whether it had that many."""
 
     def __init__(self, nth):
         self.nth = nth
@@ -117,7 +113,7 @@ def scarce_verbs(report):
     with loop(False) as end:
         for line in cases("scarce")[0].run(end).splitlines()[:-1]:
             report.note(line)
-        once((end, end), 4, 1024, iters=3)
+        talk((end, end), 4, 1024, iters=3)
 
 
 # Of the chances beyond so many, which are ib_core's thousand files of a port, only every 97th, and of the last 97 the others.
@@ -193,14 +189,12 @@ def scarce_links(report):
 
 @contextmanager
 def failing(percent):
-    """So many of a hundred allocations fail that may not wait, of anybody: those of interrupts, timers and
-    workers, not those of system calls."""
+    """So many of a hundred allocations fail, of anybody, that may not wait: not those of system calls."""
     switches = {"probability": percent, "times": -1, "interval": 1, "task-filter": "N", "ignore-gfp-wait": "Y", "verbose": 0}
 
     def write_all(kind, **values):
         for name, value in values.items():
-            with open(f"/sys/kernel/debug/{kind}/{name}", "w", encoding="ascii") as f:
-                f.write(str(value))
+            write(f"/sys/kernel/debug/{kind}/{name}", value)
 
     kinds = ("failslab", "fail_page_alloc")
     try:
@@ -303,20 +297,17 @@ PLANTS = (
 )
 
 
-def plant(bug):
-    """A scenario: a module with that bug is loaded, which the kernel reports."""
-    def run(_report):
-        done = command(["insmod", PLANTED, f"bug={bug}"], ok=None)
-        require("canceled" in last_line(done.stdout).lower(), f"the bug was not planted: {last_line(done.stdout)}")
-        if bug == "leak":
-            # The module is gone, and its names with it.
-            found = [o for o in leaks.scan() if 'comm "insmod"' in o]
-            require(len(found) >= 8, f"kmemleak found {len(found)} of 16 objects")
-            leaks.write("clear")
-
-    return run
+def plant(_report, bug):
+    """A module with that bug is loaded, which the kernel reports."""
+    done = command(["insmod", PLANTED, f"bug={bug}"], ok=None)
+    require("canceled" in last_line(done.stdout).lower(), f"the bug was not planted: {last_line(done.stdout)}")
+    if bug == "leak":
+        # The module is gone, and its names with it.
+        found = [o for o in leaks.scan() if 'comm "insmod"' in o]
+        require(len(found) >= 8, f"kmemleak found {len(found)} of 16 objects")
+        leaks.write("clear")
 
 
 for _bug, _says in PLANTS:
     add(f"debug.finds.{_bug}", 120 if _bug == "leak" else 30, f"the debug kernel reports a planted bug: {_bug}",
-        plant(_bug), _says, machine=CHECKS)
+        plant, _bug, provokes=_says, machine=CHECKS)

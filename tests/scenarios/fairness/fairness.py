@@ -4,17 +4,15 @@
 import os
 import subprocess
 
-from tests.guest import flavour
 from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import counters, loop, read, wait_until
-from tests.guest.programs import busy, pinned
-from tests.guest.scenario import PATIENCE, Failed, Skipped, require, scenario, shortened
+from tests.guest.programs import busy, on_cpu, running
+from tests.guest.scenario import PATIENCE, Failed, require, scenario, shortened
 
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def processes():
-    """Numbers of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
@@ -37,13 +35,11 @@ def kernel_workers():
 LEAST_SHARE = 0.1
 
 
-@scenario("fairness.computing", 90)
+@scenario("fairness.computing", 90, rxe="rdma_rxe has no local path")
 def computing(report):
     """Gigabytes are copied within a device: processes that compute on the same CPUs get their share of them."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no local path")
-    with loop(True) as end, pinned(0, [PROGRAM, end.dev, str(end.gid()), "copy"], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE) as copier:
+    with loop(True) as end, running(on_cpu(0, [PROGRAM, end.dev, end.gid(), "copy"]), out=subprocess.PIPE, err=None,
+                                    stdin=subprocess.PIPE, text=True) as copier:
         require((copier.stdout.readline() or "").strip() == "running", "nothing is copied")
         with busy() as spinners:
             workers, before, own = kernel_workers(), counters(end.dev)["local_bytes"], cpu_time(copier.pid)
@@ -79,11 +75,9 @@ def grace_period_thread():
     raise Failed("the kernel has no thread for expedited grace periods")
 
 
-@scenario("fairness.grace-periods", 90)
+@scenario("fairness.grace-periods", 90, rxe="about the driver's own grace periods")
 def grace_periods(report):
     """Regions, CQs and queue pairs are made and destroyed: not each costs a grace period that interrupts all CPUs."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("about the driver's own grace periods")
     count = shortened(200, 40)
     with loop(True) as end:
         (churn,) = (case for case in cases("load") if case.name == "churn")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tests.guest import roce
 from tests.guest.fabric import counters, mac, wait_until
 from tests.guest.netlink import in_netns
-from tests.guest.programs import listens, program, spawn, tail
+from tests.guest.programs import listens, program, running, tail
 from tests.guest.scenario import PATIENCE, SEED, Failed, last_line, require, say
 
 PACKETS = program("hostile_packets")
@@ -73,7 +73,6 @@ class Judge:
         self.begin()
 
     def begin(self):
-        """Forgets what was."""
         # ib_core keeps values for 10 ms; older ones are not wanted here.
         time.sleep(0.015)
         self.before, self.bounds = counters(self.dev), {}
@@ -85,7 +84,6 @@ class Judge:
             self.bounds[name.strip("?")] = least + (not name.endswith("?")), most + 1
 
     def differences(self):
-        """What differs from what was expected, in words."""
         grown = {name: n - self.before[name] for name, n in counters(self.dev).items() if name not in NOT_JUDGED}
         bounds = {**dict.fromkeys(grown, (0, 0)), **self.bounds}
         return [f"{name} grew by {grown.get(name)}, not {least} to {most}" for name, (least, most) in bounds.items()
@@ -113,14 +111,12 @@ class Control:
         self.regions = self.answer()
 
     def line(self):
-        """The next line."""
         try:
             return self.lines.readline().strip()
         except OSError as e:
             raise Failed(f"the victim: {e}") from e
 
     def answer(self):
-        """The lines of one answer."""
         lines = []
         while (line := self.line()) != "done":
             require(line and not line.startswith("failed"), f"the victim: {line or 'is gone'}")
@@ -128,7 +124,6 @@ class Control:
         return lines
 
     def ask(self, what):
-        """One command."""
         self.lines.write(what + "\n")
         self.lines.flush()
         return self.answer()
@@ -136,20 +131,16 @@ class Control:
 
 @contextmanager
 def victim(ends, family, attacker, other, out):
-    """The victim at the first end, and its control; it must end well. `attacker` and `other` are the peers of its queue
-    pairs."""
+    """The victim at the first end, and its control; it must end well. The others are the peers of its queue pairs."""
     gids = [ip if ":" in ip else f"::ffff:{ip}" for ip in (attacker, other)]
-    proc = spawn(["python3", VICTIM, ends[0].dev, str(ends[0].gid(family)), *gids, str(PORT)], ends[0].netns, out)
     try:
-        wait_until("the victim listens", lambda: listens(proc.pid, PORT))
-        control = Control(ends[1].netns, ends[0].tcp)
-        yield control
-        control.lines.close()
-        require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
+        with running(["python3", VICTIM, ends[0].dev, ends[0].gid(family), *gids, PORT], ends[0].netns, out) as proc:
+            wait_until("the victim listens", lambda: listens(proc.pid, PORT))
+            control = Control(ends[1].netns, ends[0].tcp)
+            yield control
+            control.lines.close()
+            require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
     finally:
-        if proc.poll() is None:
-            proc.kill()
-            proc.wait()
         say("the victim: " + last_line(tail(out)))
 
 

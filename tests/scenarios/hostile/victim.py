@@ -57,7 +57,6 @@ class Area:
         self.at = self.mr = self.mw = None
 
     def close(self):
-        """Deregisters it."""
         for held in filter(None, (self.mw, self.mr)):
             held.close()
         self.mw = self.mr = None
@@ -122,12 +121,10 @@ class QueuePair:
         self.psns = 0, 0
 
     def close(self):
-        """Destroys it, and what is its own."""
         for held in filter(None, (self.mw, self.qp, self.srq)):
             held.close()
 
     def to(self, state, attr, mask=0):
-        """To a state."""
         attr.qp_state = state
         self.qp.modify(attr, e.IBV_QP_STATE | mask)
 
@@ -224,7 +221,6 @@ class Victim:
         yield f"mr {name} {at} {REGION} {key}"
 
     def dereg(self, name):
-        """Deregisters a region."""
         AREAS[name].close()
         return ()
 
@@ -273,13 +269,11 @@ class Victim:
         return ()
 
     def states(self):
-        """What each queue pair is in."""
         for index, queue in enumerate(self.qps):
             attr, _ = queue.qp.query(e.IBV_QP_STATE | e.IBV_QP_RQ_PSN | e.IBV_QP_SQ_PSN)
             yield f"state {index} {attr.qp_state} {attr.rq_psn}"
 
     def completions(self):
-        """What has completed."""
         numbers = {queue.qp.qp_num: index for index, queue in enumerate(self.qps)}
         while found := self.cq.poll(64)[1]:
             for wc in found:
@@ -287,14 +281,12 @@ class Victim:
                 yield f"wc {numbers[wc.qp_num]} {wc.wr_id} {wc.status} {wc.byte_len if received else 0}"
 
     def events(self):
-        """Asynchronous events."""
         while select.select([self.events_fd], [], [], 0)[0]:
             event = self.context.get_async_event()
             yield f"event {event.event_type}"
             event.ack()
 
     def allow(self, name, offset, length):
-        """Lets bytes of a region change."""
         if not 0 <= int(offset) <= int(offset) + int(length) <= REGION:
             raise ValueError(f"bytes outside of {name}")
         begin = AREAS[name].at + int(offset)
@@ -302,16 +294,13 @@ class Victim:
         return ()
 
     def check(self):
-        """Looks at all memory."""
         return self.memory.changed()
 
     def renew(self):
-        """All memory as it was."""
         self.memory.renew()
         return ()
 
     def close(self):
-        """Ends all of it."""
         for held in (*self.qps, *AREAS.values(), self.helper, self.cq, self.own, self.foreign, self.context):
             held.close()
 

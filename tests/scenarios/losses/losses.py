@@ -2,26 +2,16 @@
 """Losses that must not cost an ACK timeout: what is repeated is lost again, nothing follows what is lost, or the sender's
 own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
 
-from tests.guest import flavour
 from tests.guest.cases import run_program
-from tests.guest.fabric import acquaint, counters, show_packets
+from tests.guest.fabric import acquaint, grown, show_packets, totals
 from tests.guest.peer import exchange
 from tests.guest.relay import Losses, Relay
-from tests.guest.scenario import Failed, Skipped, add, command, require, scenario
+from tests.guest.scenario import Failed, add, command, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.verbs import errors
 
 # Only the client asks, for messages in one piece; the exponent of the ACK timeout.
 ASKING = ("-1", "-e", 1, "-t", 22)
-
-
-def grown(ends, before):
-    """By how much the counters of both devices grew, together."""
-    total = {}
-    for end, old in zip(ends, before):
-        for name, value in counters(end.dev).items():
-            total[name] = total.get(name, 0) + value - old[name]
-    return total
 
 
 # What is lost: operation, size, which packets and how often. See `Losses`.
@@ -42,32 +32,28 @@ RESPONSES = {
 }
 
 
-def lose(cases):
-    """A scenario: each of the losses, on a connection of its own."""
-    def run(report):
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe knows ACK timeouts only")
-        wrong = []
-        with controlled(bridged=True) as ends:
-            acquaint(*ends)
-            with Relay(ends) as relay:
-                for what, (op, size, lost) in cases.items():
-                    relay.loses = Losses(lost)
-                    before = [counters(end.dev) for end in ends]
-                    # A message of one packet goes first: the connection gets to know the round trip.
-                    exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
-                    relay.loses.require_all()
-                    now = grown(ends, before)
-                    report.note(f"{what}: retransmitted {now['retransmitted_pkts']}, ACK timeouts {now['ack_timeout']}")
-                    if now["ack_timeout"]:
-                        wrong.append(what)
-        require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
-
-    return run
+def lose(_report, cases):
+    """Each of the losses, on a connection of its own."""
+    wrong = []
+    with controlled(bridged=True) as ends:
+        acquaint(*ends)
+        with Relay(ends) as relay:
+            for what, (op, size, lost) in cases.items():
+                relay.loses = Losses(lost)
+                before = totals(ends)
+                # A message of one packet goes first: the connection gets to know the round trip.
+                exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
+                relay.loses.require_all()
+                now = grown(before, totals(ends))
+                if now["ack_timeout"]:
+                    wrong.append(what)
+    require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
 
 
-add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose(REQUESTS))
-add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose(RESPONSES))
+add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose, REQUESTS,
+    rxe="rdma_rxe knows ACK timeouts only")
+add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose, RESPONSES,
+    rxe="rdma_rxe knows ACK timeouts only")
 
 
 def refuse(end, every):
@@ -78,49 +64,40 @@ def refuse(end, every):
             netns=end.netns)
 
 
-def refused(who, single):
-    """A scenario: the netdev of the client (1) or of the server (0) refuses every third packet or batch."""
-    def run(report):
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
-        with controlled() as ends:
-            acquaint(*ends)
-            if single:
-                show_packets(ends)
-            refuse(ends[who], 3)
-            before = [counters(end.dev) for end in ends]
-            try:
-                # Neither may a retry be spent: there is none.
-                exchange(ends, 4, *ASKING, "-r", 0, "-o", "swr", "-s", "1,M+1,12M", "-n", 2)
-            except Failed as e:
-                raise Failed(f"{e}; {grown(ends, before)['send_lost']} packets were refused") from None
-            now = grown(ends, before)
-            report.note(f"{now['sent_pkts']} packets left, {now['send_lost']} were refused")
-            require(now["send_lost"] >= 3, "hardly a packet was refused")
-            require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
-
-    return run
+def refused(_report, who, single):
+    """The netdev of the client (1) or of the server (0) refuses every third packet or batch."""
+    with controlled() as ends:
+        acquaint(*ends)
+        if single:
+            show_packets(ends)
+        refuse(ends[who], 3)
+        before = totals(ends)
+        try:
+            # Neither may a retry be spent: there is none.
+            exchange(ends, 4, *ASKING, "-r", 0, "-o", "swr", "-s", "1,M+1,12M", "-n", 2)
+        except Failed as e:
+            raise Failed(f"{e}; {grown(before, totals(ends))['send_lost']} packets were refused") from None
+        now = grown(before, totals(ends))
+        require(now["send_lost"] >= 3, "hardly a packet was refused")
+        require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
 
 
 for _name, _who in (("client", 1), ("server", 0)):
     for _kind, _single in (("packets", True), ("batches", False)):
         add(f"losses.refused-{_kind}-{_name}", 60,
             f"the {_name}'s own netdev refuses every third of its {_kind}: no ACK timeout, no retry spent",
-            refused(_who, _single))
+            refused, _who, _single, rxe="rdma_rxe gives a queue pair up when a packet is refused")
 
 
-@scenario("losses.refused-naks", 120)
+@scenario("losses.refused-naks", 120, rxe="rdma_rxe gives a queue pair up when a packet is refused")
 def refused_naks(report):
     """Each end's netdev refuses every second packet: a requester still learns why its request was refused, for the NAK that
     ends a connection waits for the netdev as any response does."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
     with controlled() as ends:
         acquaint(*ends)
         for end in ends:
             refuse(end, 2)
-        before = [counters(end.dev) for end in ends]
+        before = totals(ends)
         errors.judge(report, run_program("table-remote-access", *ends, seconds=90))
-        now = grown(ends, before)
-        report.note(f"{now['send_retried']} packets were refused and sent later")
+        now = grown(before, totals(ends))
         require(now["send_retried"] >= 100, "hardly a packet was refused")

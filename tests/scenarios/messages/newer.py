@@ -10,7 +10,7 @@ from tests.guest.cases import cases
 from tests.guest.fabric import loop, pair, set_local_path
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.messages.perftest import measure
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 from tests.scenarios.messages.pyverbs import UNSERVED, Release
 
 HOME = "/srv/newer/usr"
@@ -31,7 +31,7 @@ def use_newer():
 
 
 @scenario("newer.programs", 120)
-def programs(report):
+def programs(_report):
     """The newer ibv_devinfo and ibv_rc_pingpong, the guest's perftest and cases of ours, with the newer library."""
     use_newer()
     with loop() as end:
@@ -45,8 +45,8 @@ def programs(report):
                 if what.name in CASES:
                     what.run(end)
     with pair() as ends:
-        for events in (False, True):
-            report.cell(mode="events" if events else "polling", usec=once(ends, 4, 1024, events))
+        for options in ([], ["-e"]):
+            talk(ends, 4, 1024, *options)
         for tool in ("ib_send_bw", "ib_write_lat", "ib_read_bw"):
             rows = measure(tool, ends, ["-s", "65537"])
             require([int(row[0]) for row in rows] == [65537], f"{tool} reported {rows}")

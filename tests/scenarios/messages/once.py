@@ -9,14 +9,12 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 
 from tests.guest import flavour
-from tests.guest.fabric import both_ends, counters, setting, tx_dropped, unsteered
+from tests.guest.fabric import both_ends, grown, setting, totals, tx_dropped, unsteered
 from tests.guest.programs import busy
-from tests.guest.scenario import Skipped, add, require, scenario, shortened
-from tests.scenarios.messages.perftest import PORT, converse
+from tests.guest.scenario import add, require, scenario, shortened
+from tests.scenarios.messages.perftest import PLACES, PORT, converse, judge
 
 TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw")
-PLACES = (("loop-local", "loop", True), ("veth", "pair", None))
-MTU = 4096
 # perftest's own depth of a send queue. With fewer iterations than that it takes a smaller one.
 DEPTH = 128
 # Iterations with one queue pair, by the size of a message; of many each has its part of them.
@@ -50,15 +48,10 @@ def lossless(where, local, steering=True):
 
 def counted(ends):
     """The counters of both ends together, and what the netdevs between them dropped."""
-    found = {"dropped": sum(tx_dropped(end) for end in set(ends))}
-    for dev in {end.dev for end in ends}:
-        for name, value in counters(dev).items():
-            found[name] = found.get(name, 0) + value
-    return found
+    return totals(ends) | {"dropped": sum(tx_dropped(end) for end in set(ends))}
 
 
 def require_still(what, grew, names):
-    """None of these counters grew."""
     again = ", ".join(f"{name} {grew[name]}" for name in names if grew[name])
     require(not again, f"{what}: nothing was lost, yet {again}")
 
@@ -72,7 +65,6 @@ def require_once(what, grew, probes):
 
 
 def messages_for(size, qps):
-    """For each queue pair."""
     return max(DEPTH, ITERS[size] // qps)
 
 
@@ -96,36 +88,24 @@ def run_as_typed(report, tool, ends, size, qps=1, receives="enough"):
              for end in ends]
     before = counted(ends)
     found = converse(what, *sides, ends, 60)
-    grew = {name: value - before[name] for name, value in counted(ends).items()}
+    grew = grown(before, counted(ends))
     require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
     require(grew["dropped"] == 0, f"{what}: a link that loses nothing dropped {grew['dropped']} packets")
     if flavour.current().is_ferroce:
-        within = ends[0] is ends[1]
-        require_went(what, grew, within, iters * qps * (1 if within else -(-size // MTU)))
+        judge(what, tool, size, iters * qps, ends[0] is ends[1], grew)
     report.note(f"{what}: {' '.join(found[0])}")
     return what, grew
 
 
-def require_went(what, grew, within, least):
-    """The messages went the way that is meant: within one device, or by packets between two."""
-    ways = ("local_segments", "sent_pkts")
-    way, other = ways if within else ways[::-1]
-    require(grew[way] >= least, f"{what}: {way} grew by {grew[way]}, not by {least}")
-    require(grew[other] == 0, f"{what}: {other} grew by {grew[other]}")
-
-
-def once(where, local):
-    """A scenario: each tool with all sizes, by one queue pair and by many."""
-    def run(report):
-        with lossless(where, local, steering=False) as ends:
-            for tool, size, qps in product(TOOLS, (8, 64, 4096, 65536), QPS):
-                if ("atomic" in tool) == (size == 8):
-                    what, grew = run_as_typed(report, tool, ends, size, qps)
-                    if flavour.current().is_ferroce:
-                        # Each queue pair has to learn once how long the others take.
-                        require_once(what, grew, 0 if ends[0] is ends[1] else qps)
-
-    return run
+def once(report, where, local):
+    """Each tool with all sizes, by one queue pair and by many."""
+    with lossless(where, local, steering=False) as ends:
+        for tool, size, qps in product(TOOLS, (8, 64, 4096, 65536), QPS):
+            if ("atomic" in tool) == (size == 8):
+                what, grew = run_as_typed(report, tool, ends, size, qps)
+                if flavour.current().is_ferroce:
+                    # Each queue pair has to learn once how long the others take.
+                    require_once(what, grew, 0 if ends[0] is ends[1] else qps)
 
 
 def require_only_probes(report, what, grew):
@@ -136,12 +116,10 @@ def require_only_probes(report, what, grew):
     require(again <= probes, f"{what}: {again} duplicates for {probes} tail probes")
 
 
-@scenario("once.steered", 120)
+@scenario("once.steered", 120, rxe="rdma_rxe does not steer")
 def steered(report):
     """perftest over veth with long messages, which another CPU executes: they keep their order, and nothing but tail probes
     is sent twice."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe does not steer")
     with lossless("pair", None) as ends:
         for tool, size, qps in product(TOOLS[:3], (4096, 65536), QPS):
             what, grew = run_as_typed(report, tool, ends, size, qps)
@@ -149,45 +127,39 @@ def steered(report):
             require(size < 65536 or grew["rx_steered"], f"{what}: no batch was executed on another CPU")
 
 
-def few_receives(where, local):
-    """A scenario: SENDs to as many receives as perftest posts by itself. Where one is missing, the
+def few_receives(report, where, local):
+    """SENDs to as many receives as perftest posts by itself. Where one is missing, the
     sender begins again with that message: at most all that it may have in flight."""
-    def run(report):
-        with lossless(where, local, steering=False) as ends:
-            for size in (64, 4096):
-                what, grew = run_as_typed(report, "ib_send_bw", ends, size, receives="few")
-                if not flavour.current().is_ferroce:
-                    continue
-                naks, again = grew["rnr_nak_rcvd"], grew["retransmitted_pkts"]
-                report.note(f"{naks} RNR NAKs, {again} packets again")
-                require_still(what, grew, ("ack_timeout", "tail_probes", "duplicate_request"))
-                require(again <= naks * DEPTH, f"{what}: {again} packets again for {naks} RNR NAKs")
-
-    return run
+    with lossless(where, local, steering=False) as ends:
+        for size in (64, 4096):
+            what, grew = run_as_typed(report, "ib_send_bw", ends, size, receives="few")
+            if not flavour.current().is_ferroce:
+                continue
+            naks, again = grew["rnr_nak_rcvd"], grew["retransmitted_pkts"]
+            report.note(f"{naks} RNR NAKs, {again} packets again")
+            require_still(what, grew, ("ack_timeout", "tail_probes", "duplicate_request"))
+            require(again <= naks * DEPTH, f"{what}: {again} packets again for {naks} RNR NAKs")
 
 
-def beside_others(where, local):
-    """A scenario: the same while each CPU has other work, so that workers come late and queue pairs
+def beside_others(report, where, local):
+    """The same while each CPU has other work, so that workers come late and queue pairs
     move more often. A peer may be too late for a tail probe then, which is a duplicate to it;
     nothing else is sent twice."""
-    def run(report):
-        with lossless(where, local) as ends, busy():
-            for tool, size, qps in (("ib_send_bw", 64, 1), ("ib_send_bw", 64, 16), ("ib_send_bw", 4096, 1),
-                                    ("ib_write_bw", 64, 1), ("ib_read_bw", 4096, 1)):
-                what, grew = run_as_typed(report, tool, ends, size, qps)
-                if not flavour.current().is_ferroce:
-                    continue
-                require_only_probes(report, what, grew)
-
-    return run
+    with lossless(where, local) as ends, busy():
+        for tool, size, qps in (("ib_send_bw", 64, 1), ("ib_send_bw", 64, 16), ("ib_send_bw", 4096, 1),
+                                ("ib_write_bw", 64, 1), ("ib_read_bw", 4096, 1)):
+            what, grew = run_as_typed(report, tool, ends, size, qps)
+            if not flavour.current().is_ferroce:
+                continue
+            require_only_probes(report, what, grew)
 
 
 for _path, _where, _local in PLACES:
     add(f"once.streams.{_path}", 240,
-        f"perftest over {_path}, as users type it: nothing is sent twice", once(_where, _local))
+        f"perftest over {_path}, as users type it: nothing is sent twice", once, _where, _local)
     add(f"once.few-receives.{_path}", 120,
         f"ib_send_bw over {_path}: no more is sent again than RNR NAKs ask for",
-        few_receives(_where, _local))
+        few_receives, _where, _local)
     add(f"once.busy.{_path}", 120,
         f"perftest over {_path} beside other work: nothing but tail probes is sent twice",
-        beside_others(_where, _local))
+        beside_others, _where, _local)

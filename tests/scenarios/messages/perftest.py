@@ -5,7 +5,7 @@ counted. It checks no data itself; `verbs.*` and pingpong do, by the same ways."
 import re
 
 from tests.guest import flavour
-from tests.guest.fabric import both_ends, counters
+from tests.guest.fabric import both_ends, grown, totals
 from tests.guest.programs import run_both
 from tests.guest.scenario import add, require, shortened
 
@@ -41,7 +41,7 @@ def rows(text):
     return found
 
 
-def measure(tool, ends, options, iters=5, limit=150):
+def measure(tool, ends, options, iters=5):
     """One run. Returns the client's rows."""
     def side(end):
         argv = [tool, "-d", end.dev, "-x", str(end.gid()), "-F", "-n", str(iters), "-p", str(PORT), "-m", "4096",
@@ -50,12 +50,11 @@ def measure(tool, ends, options, iters=5, limit=150):
         # A warning about few iterations for the depth is no help to anybody.
         return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool and "atomic" not in tool else [])
 
-    return converse(tool, side(ends[0]), side(ends[1]), ends, limit)
+    return converse(tool, side(ends[0]), side(ends[1]), ends, 150)
 
 
 def converse(what, server, client, ends, limit):
-    """Runs a tool at both ends, each with its command line; the client's gets the server's address.
-    Returns the client's rows."""
+    """Runs a tool at both ends; the client's line gets the server's address. Returns the client's rows."""
     outs = run_both(server, [*client, ends[0].tcp], ends, PORT, limit)
     for out in outs:
         for bad in ("Completion with error", "Failed", "failed", "Unable"):
@@ -63,48 +62,32 @@ def converse(what, server, client, ends, limit):
     return rows(outs[1])
 
 
-def counted(ends):
-    """The counters of both devices together."""
-    found = {}
-    for dev in {end.dev for end in ends}:
-        for name, value in counters(dev).items():
-            found[name] = found.get(name, 0) + value
-    return found
-
-
-def judge(what, tool, size, text, within, grew):
-    """The messages went the way that is meant, as many as were asked for, and none was refused."""
-    way, other, pieces = ("local", "sent", "segments") if within else ("sent", "local", "pkts")
-    many = ITERS * (16 if "-q" in text.split() else 1) * (2 if "-b" in text.split() else 1)
+def judge(what, tool, size, many, within, grew):
+    """So many messages went the way that is meant, within one device or by packets, and none was refused."""
+    way, pieces, other = ("local", "segments", "sent_pkts") if within else ("sent", "pkts", "local_segments")
     # What atomic operations carry is in no count of bytes: each is a piece, or asked for and answered.
     moved, least = (grew[f"{way}_{pieces}"], many) if "atomic" in tool else (grew[f"{way}_bytes"], many * size)
     require(moved >= least, f"{what} moved {moved} of {least}")
-    if way == "local":
-        require(not grew["sent_pkts"], f"{what} sent {grew['sent_pkts']} packets")
-    else:
-        require(not grew["local_segments"], f"{what}: {grew['local_segments']} pieces took the local path")
-    wrong = {name: grew[name] for name in ERRORS if grew[name]}
+    wrong = {name: grew[name] for name in (*ERRORS, other) if grew[name]}
     require(not wrong, f"{what}: {wrong}")
 
 
-def runs(table, where, local):
-    """A scenario: all of a table between the same two ends."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for tool, size, text in table:
-                what = f"{tool} {text} of {size} bytes"
-                before = counted(ends)
-                found = measure(tool, ends, text.split() + ([] if "atomic" in tool else ["-s", str(size)]), iters=ITERS)
-                grew = {name: value - before[name] for name, value in counted(ends).items()}
-                require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
-                if flavour.current().is_ferroce:
-                    judge(what, tool, size, text, where == "loop", grew)
-                report.note(f"{what}: {' '.join(found[0])}")
-
-    return run
+def runs(report, table, where, local):
+    """All of a table between the same two ends."""
+    with both_ends(where, local) as ends:
+        for tool, size, text in table:
+            what = f"{tool} {text} of {size} bytes"
+            before = totals(ends)
+            found = measure(tool, ends, text.split() + ([] if "atomic" in tool else ["-s", str(size)]), iters=ITERS)
+            grew = grown(before, totals(ends))
+            require([int(row[0]) for row in found] == [size], f"{what} reported {found}")
+            if flavour.current().is_ferroce:
+                many = ITERS * (16 if "-q" in text.split() else 1) * (2 if "-b" in text.split() else 1)
+                judge(what, tool, size, many, where == "loop", grew)
+            report.note(f"{what}: {' '.join(found[0])}")
 
 
 for _path, _where, _local in PLACES:
-    add(f"perftest.tools.{_path}", 100, f"every tool of perftest over {_path}, 1 B to 1 MiB", runs(TOOLS, _where, _local))
+    add(f"perftest.tools.{_path}", 100, f"every tool of perftest over {_path}, 1 B to 1 MiB", runs, TOOLS, _where, _local)
     add(f"perftest.options.{_path}", 200, f"services, shared receives, atomics, events, both directions over {_path}",
-        runs(OPTIONS, _where, _local))
+        runs, OPTIONS, _where, _local)

@@ -5,7 +5,7 @@ import re
 
 from tests.guest.fabric import both_ends
 from tests.guest.programs import run_both
-from tests.guest.scenario import add, require, scenario, shortened
+from tests.guest.scenario import add, require, shortened
 
 PORT = 18515
 MTUS = shortened((256, 512, 1024, 2048, 4096), (256, 4096))
@@ -36,60 +36,33 @@ def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60, kind="rc
     return outs
 
 
-def once(ends, family, mtu, events=False, queue_pairs=None, **more):
-    """One run; returns microseconds per round trip as the client saw it."""
-    outs = talk(ends, family, mtu, *(["-e"] if events else []), *(["-q", str(queue_pairs)] if queue_pairs else []), **more)
-    return float(re.search(r"([0-9.]+) usec/iter", outs[1]).group(1))
-
-
-def matrix(path, where, local, family):
-    """A scenario: one path at every MTU, polling and on events."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for mtu in MTUS:
-                for events in (False, True):
-                    usec = once(ends, family, mtu, events)
-                    report.cell(path=path, mtu=mtu, mode="events" if events else "polling", usec=usec)
-
-    return run
-
-
-@scenario("pingpong.times", 60)
-def times(report):
-    """`ibv_rc_pingpong -t` reads the time of each completion, by ibv_start_poll."""
-    with both_ends("pair", None) as ends:
-        for out in talk(ends, 4, 1024, "-t"):
-            cycles = re.findall(r"(\w+) receive completion clock cycles = ([0-9.]+)", out)
-            require({word.lower() for word, _ in cycles} >= {"max", "min", "average"}, "no times of completions")
-            for word, value in cycles:
-                # A device whose completions have no time would have 0 here.
-                require(float(value) > 0, f"{word}: {value}")
-                report.note(f"{word} {value} ns")
+def matrix(report, path, where, local, family):
+    """One path at every MTU, polling and on events."""
+    with both_ends(where, local) as ends:
+        for mtu in MTUS:
+            for mode, options in (("polling", []), ("events", ["-e"])):
+                client = talk(ends, family, mtu, *options)[1]
+                report.cell(path=path, mtu=mtu, mode=mode, usec=float(re.search(r"([0-9.]+) usec/iter", client)[1]))
 
 
 # There is no answer to a datagram, or a message of UC, that is lost; on these paths none is.
 SIZES = {"uc": shortened((1, 1024, 1025, 4097, 65536), (1, 4097)), "ud": shortened((1, 257, 1024), (257,))}
 
 
-def services(where, local, family):
-    """A scenario: UC and UD at sizes around the edges of packets, and 16 queue pairs that share their receives; each
-    polling and on events."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for events in (False, True):
-                for kind, sizes in SIZES.items():
-                    for size in sizes:
-                        usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
-                        report.cell(kind=kind, size=size, mode="events" if events else "polling", usec=usec)
-                talk(ends, family, 1024, "-q", "16", *(["-e"] if events else []), kind="srq", iters=shortened(200, 20))
-
-    return run
+def services(_report, where, local, family):
+    """UC and UD at the edges of packets, and 16 queue pairs that share their receives; each polling and on events."""
+    with both_ends(where, local) as ends:
+        for options in ([], ["-e"]):
+            for kind, sizes in SIZES.items():
+                for size in sizes:
+                    talk(ends, family, 1024, *options, size=size, iters=20, kind=kind)
+            talk(ends, family, 1024, "-q", "16", *options, kind="srq", iters=shortened(200, 20))
 
 
 for _path, _where, _local, _family in PATHS:
     add(f"pingpong.{_path}", 180, f"ibv_rc_pingpong -c over {_path}, every MTU, polling and on events",
-        matrix(_path, _where, _local, _family))
+        matrix, _path, _where, _local, _family)
     # By packets to itself verbs.uc-*, ud-* and srq-* do the same; over IPv6 interop.services does.
     if _path in ("loop-local", "veth-ipv4"):
         add(f"pingpong.services.{_path}", 240, f"ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong -c over {_path}",
-            services(_where, _local, _family))
+            services, _where, _local, _family)

@@ -9,9 +9,8 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from tests.guest import flavour
 from tests.guest.fabric import loop, setting
-from tests.guest.scenario import SHORT, Failed, Skipped, add, command, last_line, require
+from tests.guest.scenario import SHORT, Failed, add, command, last_line, require
 from tests.judges import leaks
 from tests.scenarios.link.link_life import loaded, unload
 
@@ -108,7 +107,6 @@ class Release:
         return good
 
     def stale(self):
-        """Lines of the lists that mean no test."""
         tests = [test for file in self.files() for test in self.tests_of(file)]
         return [pattern for _, patterns in self.unserved for pattern in patterns
                 if not fnmatch.filter(tests, pattern)]
@@ -142,28 +140,20 @@ def results(text):
     return found
 
 
-def of_ferroce():
-    """The lists are of what ferroce serves."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe serves less, and is compared with no list")
+# The lists are of what ferroce serves.
+RXE = "rdma_rxe serves less, and is compared with no list"
 
 
-def run_file(file):
-    """A scenario: the tests of one file."""
-    def run(report):
-        of_ferroce()
-        require(GUEST.judge([file], report), "no test was ok")
-
-    return run
+def run_file(report, file):
+    require(GUEST.judge([file], report), "no test was ok")
 
 
 for _file in FILES:
-    add(f"pyverbs.{_file}", 240, f"rdma-core's {_file}.py", run_file(_file))
+    add(f"pyverbs.{_file}", 240, f"rdma-core's {_file}.py", run_file, _file, rxe=RXE)
 
 
 def rounds(report):
     """All files again and again; what is left of it is measured with the module unloaded."""
-    of_ferroce()
     require(not (stale := GUEST.stale()), f"these lines of the lists mean no test: {stale}")
     count = 1 if SHORT else max(2, ROUNDS)
     samples = []
@@ -185,4 +175,5 @@ def rounds(report):
         report.note(line)
 
 
-add("pyverbs.rounds", 60 + 80 * ROUNDS, f"all of rdma-core's tests, {ROUNDS} times in one boot, with nothing left over", rounds)
+add("pyverbs.rounds", 60 + 80 * ROUNDS, f"all of rdma-core's tests, {ROUNDS} times in one boot, with nothing left over", rounds,
+    rxe=RXE)

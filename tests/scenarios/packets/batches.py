@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from tests.guest import flavour, netlink, roce
-from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, mac, pair, tx_packets, wait_active, wait_until
+from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, linked, mac, pair, tx_packets, wait_until
 from tests.guest.peer import Conversation, exchange
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.losses.fault import controlled
@@ -26,9 +26,8 @@ MESSAGES = ("-1", "-e", 1, "-o", "wsr", "-m", 1024, "-s", "8M,65536,200000", "-t
 DAMAGED = ("drop_icrc", "drop_malformed", "out_of_sequence", "out_of_sequence_response", "retransmitted_pkts")
 
 
-def whole_batches(report, ends, family=4):
-    """Moves checked data. It must have left in batches, and no packet may have been lost or damaged.
-    Returns the number of packets that the second end sent."""
+def whole_batches(report, ends, family):
+    """Checked data, in batches, with no packet lost or damaged. Returns how many the second end sent."""
     then = left_by(ends[1])
     before = [counters(end.dev) for end in ends]
     exchange(ends, family, *MESSAGES)
@@ -61,27 +60,19 @@ def tunnel(number, end, other):
                    ip6=f"fd99::{number}")
 
 
-@scenario("batches.geneve-options", 90)
+@scenario("batches.geneve-options", 90, rxe="rdma_rxe makes no batches")
 def geneve(report):
     """Over Geneve over IPv6 with all the options it has room for: 336 bytes of headers go in front of each packet."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     command(["modprobe", "-a", "geneve", "act_tunnel_key", "cls_matchall", "sch_ingress"], ok=None)
     # The programs' own TCP keeps out of the tunnel: the kernel's geneve warns of truesize when TCP merges such packets.
     with controlled(mtu=WIRE_MTU + 400) as ends:
         tunnels = [tunnel(number, end, other) for number, (end, other) in enumerate((ends, ends[::-1]), 1)]
-        try:
-            for end in tunnels:
-                link_add(end.dev, end.netdev, netns=end.netns)
-                wait_active(end.dev)
+        with linked(tunnels):
             for family in (4, 6):
                 below = tx_packets(ends[1])
                 packets = whole_batches(report, tunnels, family)
                 below = tx_packets(ends[1]) - below
                 require(below >= packets, f"{packets} packets left the netdev below in {below} pieces")
-        finally:
-            for end in tunnels:
-                link_del(end.dev, netns=end.netns, ok=None)
 
 
 BPF, BPF_PROG_LOAD, BPF_PROG_TYPE_XDP, XDP_PASS = 321, 5, 6, 2
@@ -116,11 +107,9 @@ def attach_generic_xdp(end):
     require("xdpgeneric" in shown, f"no program is attached: {shown}")
 
 
-@scenario("batches.generic-xdp", 60)
+@scenario("batches.generic-xdp", 60, rxe="rdma_rxe makes no batches")
 def generic_xdp(report):
     """Generic XDP at both ends copies each batch into one piece before it is taken apart: every packet is still whole."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     with pair() as ends:
         for end in ends:
             attach_generic_xdp(end)
@@ -132,11 +121,9 @@ def generic_xdp(report):
 LIST, LISTS = 16, 20
 
 
-@scenario("batches.answers", 60)
+@scenario("batches.answers", 60, rxe="rdma_rxe makes no batches")
 def answers(report):
     """READs that come as a batch are answered by a batch, over IPv4 and IPv6: their receiver has taken them as one."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     with pair() as ends:
         for family in (4, 6):
             answering = [replace(end, ip4=end.ip6) if family == 6 else end for end in ends]
@@ -179,12 +166,10 @@ def send_batch(end, other, qpns):
     netlink.in_netns(end.netns, send)
 
 
-@scenario("batches.of-two", 60)
+@scenario("batches.of-two", 60, rxe="rdma_rxe does not steer")
 def of_two(_report):
     """A batch for a queue pair, which another CPU executes, ends with a packet for nobody: none of it is left behind, and
     nothing holds the netdev."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe does not steer")
     if len(os.sched_getaffinity(0)) < 2:
         raise Skipped("there is one CPU")
     with pair() as ends, ExitStack() as done:

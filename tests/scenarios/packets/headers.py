@@ -13,13 +13,12 @@ from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, add, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
-from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, victim
+from tests.scenarios.paths.isolation import ethernet, sender, victim
 
 
-@scenario("headers.no-ecn", 60)
-def no_ecn(report):
+@scenario("headers.no-ecn", 60, rxe="rdma_rxe has other counters")
+def no_ecn(_report):
     """Whatever traffic class is asked for, no packet says that it takes part in ECN: that is the device's to say."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         acquaint(*ends)
         with Relay(ends) as relay:
@@ -28,17 +27,14 @@ def no_ecn(report):
                     relay.packets.clear()
                     exchange(ends, family, "-c", asked, "-e", 1, "-o", "sr", "-s", "M+1")
                     seen = sorted({p.traffic_class for p in relay.packets})
-                    report.note(f"IPv{family}: asked for {asked:#04x}, {len(relay.packets)} packets with "
-                                f"{', '.join(map(hex, seen))}")
                     require(len(relay.packets) >= 8 and seen == [asked & 0xfc],
                             f"IPv{family}: asked for {asked:#04x}, and {len(relay.packets)} packets have "
                             f"{', '.join(map(hex, seen))}")
 
 
-@scenario("headers.vlan-priority", 90)
-def vlan_priority(report):
+@scenario("headers.vlan-priority", 90, rxe="rdma_rxe has other counters")
+def vlan_priority(_report):
     """The PCP of a VLAN follows the traffic class, by the map of the VLAN, as a socket's does (rt_tos2priority)."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         uppers = tagged(ends)
         acquaint(*uppers)
@@ -52,14 +48,12 @@ def vlan_priority(report):
                     relay.packets.clear()
                     exchange(uppers, family, "-c", asked, "-e", 1, "-o", "sr", "-s", "M+1")
                     seen = sorted({p.priority for p in relay.packets})
-                    report.note(f"IPv{family}: class {asked:#04x}, {len(relay.packets)} packets of priority {seen}")
                     require(len(relay.packets) >= 8 and seen == [want], f"IPv{family}: class {asked:#04x} has {seen}")
 
 
 def flow(_report):
     """Datagrams and connections of many flow labels, traffic classes and hop limits, over both families. The capture is
     judged outside."""
-    only_ferroce()
     what = next(case for case in cases("verbs") if case.name == "flow")
     with pair() as ends:
         with captured(ends, "/tmp/flow.pcap"):
@@ -70,13 +64,12 @@ def flow(_report):
 
 
 add("headers.flow", 90, "flow label, UDP source port by it, traffic class and hop limit of UD, groups and RC, by tshark",
-    flow, leaves=".flow.json")
+    flow, leaves=".flow.json", rxe="rdma_rxe has other counters")
 
 
-@scenario("headers.fields", 120)
+@scenario("headers.fields", 120, rxe="rdma_rxe has other counters")
 def fields(_report):
     """Completions of datagrams say the VLAN, the sender's MAC address and the kind of network header that there were."""
-    only_ferroce()
     what = next(case for case in cases("verbs") if case.name == "ud-fields")
 
     def run(ends, vlan):
@@ -95,31 +88,25 @@ def fields(_report):
         run((end, end), 0)
 
 
-@scenario("headers.fragments", 60)
+@scenario("headers.fragments", 60, rxe="rdma_rxe has other counters")
 def fragmented(_report):
     """A perfect packet in two IP fragments is dropped and counted as trouble with the IP header; whole it is taken."""
-    only_ferroce()
     with pair() as ends:
         acquaint(*ends)
-        wire = sender("fb", ends[1].netdev)
 
         def send(*packets):
             for packet in packets:
                 wire.send(ethernet(mac(ends[1]), mac(ends[0]), packet))
 
-        try:
-            with victim(ends, 4) as target:
-                packet = target.packet()
-                target.require_refused("in fragments", lambda: send(*roce.fragments(packet, 40)), "drop_ip_header")
-                target.require_taken("whole", lambda: send(packet))
-        finally:
-            wire.close()
+        with sender("fb", ends[1].netdev) as wire, victim(ends, 4) as target:
+            packet = target.packet()
+            target.require_refused("in fragments", lambda: send(*roce.fragments(packet, 40)), "drop_ip_header")
+            target.require_taken("whole", lambda: send(packet))
 
 
-@scenario("headers.path-mtu", 60)
-def path_mtu(report):
+@scenario("headers.path-mtu", 60, rxe="rdma_rxe has other counters")
+def path_mtu(_report):
     """A path MTU above what the port's netdev carries is refused when the queue pair is set up."""
-    only_ferroce()
     with pair() as ends:
         for end in ends:
             batch([f"link set {end.netdev} mtu 1500"], netns=end.netns)
@@ -127,7 +114,6 @@ def path_mtu(report):
         try:
             exchange(ends, 4, "-m", 2048, "-s", "1")
         except Failed as e:
-            report.note(str(e))
             require("to RTR: Invalid argument" in str(e), f"refused otherwise: {e}")
         else:
             raise Failed("2048 was accepted over a netdev with an MTU of 1500")

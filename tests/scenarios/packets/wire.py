@@ -43,7 +43,6 @@ def lose_second_packet(end, family):
 
 
 def pass_all(end):
-    """Takes the filter away again."""
     command(["tc", "qdisc", "del", "dev", end.netdev, "clsact"], netns=end.netns)
 
 
@@ -63,28 +62,24 @@ def kinds(ends, family, path):
     return said
 
 
-def scenario(what, capture, leaves, **more):
-    """A scenario: each part over both families."""
-    def run(report):
-        drivers = {"ferroce": flavour.FERROCE, "rxe": flavour.RXE}
-        parts = []
-        for asks, serves in PARTS:
-            with two_drivers((drivers[serves], drivers[asks])) as ends:
-                for family in (4, 6):
-                    name = f"{what}-{asks}-asks-{serves}-ipv{family}.pcap"
-                    server, client = capture(ends, family, f"/tmp/{name}")
-                    command(["cp", f"/tmp/{name}", f"{RESULTS}/{name}"])
-                    parts.append({"asks": asks, "serves": serves, "family": family, "mtu": MTU, "capture": name,
-                                  "client": client, "server": server,
-                                  "client_ip": ends[1].ip4 if family == 4 else ends[1].ip6, **more})
-        with open(f"{RESULTS}/{what}{leaves}", "w", encoding="utf-8") as f:
-            json.dump(parts, f)
-        report.note(f"{len(parts)} captures")
-
-    return run
+def captures(_report, what, capture, leaves, types):
+    """Each part over both families."""
+    drivers = {"ferroce": flavour.FERROCE, "rxe": flavour.RXE}
+    parts = []
+    for asks, serves in PARTS:
+        with two_drivers((drivers[serves], drivers[asks])) as ends:
+            for family in (4, 6):
+                name = f"{what}-{asks}-asks-{serves}-ipv{family}.pcap"
+                server, client = capture(ends, family, f"/tmp/{name}")
+                command(["cp", f"/tmp/{name}", f"{RESULTS}/{name}"])
+                parts.append({"asks": asks, "serves": serves, "family": family, "mtu": MTU, "capture": name,
+                              "client": client, "server": server,
+                              "client_ip": ends[1].address(family), "types": types})
+    with open(f"{RESULTS}/{what}{leaves}", "w", encoding="utf-8") as f:
+        json.dump(parts, f)
 
 
-add("packets.fields", 180, "every field of every packet, by tshark and scapy; ferroce's against rdma_rxe's",
-    scenario("packets.fields", fields, ".json"), leaves=".json")
-add("packets.kinds", 180, "the same of packets of UC, of UD and of the atomic operations",
-    scenario("packets.kinds", kinds, ".kinds.json", types=TYPES), leaves=".kinds.json")
+for _what, _about, _capture, _leaves, _types in (
+        ("packets.fields", "every field of every packet, by tshark and scapy; ferroce's against rdma_rxe's", fields, ".json", ""),
+        ("packets.kinds", "the same of packets of UC, of UD and of the atomic operations", kinds, ".kinds.json", TYPES)):
+    add(_what, 180, _about, captures, _what, _capture, _leaves, _types, leaves=_leaves)

@@ -2,19 +2,17 @@
 """Two senders share a queue in user space that marks packets where it gets long, and drops those that it has no room for."""
 
 import select
-import subprocess
 import tempfile
 from contextlib import contextmanager
 
 from tests.guest import roce
-from tests.guest.fabric import IB, acquaint, counters, setting, tx_packets, unsteered, wait_until
+from tests.guest.fabric import IB, acquaint, counters, grown, setting, tx_packets, unsteered, wait_until
 from tests.guest.peer import exchange
-from tests.guest.programs import listens, on_cpu, spawn, tail
+from tests.guest.programs import both_running, on_cpu, tail
 from tests.guest.relay import Relay, receive
 from tests.guest.scenario import Failed, require, scenario, shortened
 from tests.scenarios.losses.fault import controlled, disturb
 from tests.scenarios.messages.perftest import PORT
-from tests.scenarios.paths.isolation import only_ferroce
 
 MTU, MESSAGE = 1024, 65536
 # Packets: what the queue has room for, and from where on it marks.
@@ -96,21 +94,11 @@ def taking_part(ends):
 @contextmanager
 def stream(ends, port):
     """A sender of WRITEs without end, from the second end to the first."""
-    with tempfile.TemporaryFile("w+") as out:
-        procs = []
-        try:
-            for end in ends:
-                argv = ["ib_write_bw", "-d", end.dev, "-x", end.gid(), "-F", "-p", port, "-m", MTU, "-s", MESSAGE, "-u", 18,
-                        "--run_infinitely"]
-                # On one CPU they have the same part of it.
-                procs.append(spawn(argv if not procs else on_cpu(0, [*argv, ends[0].tcp]), end.netns, out))
-                if len(procs) == 1:
-                    wait_until("the server listens", lambda: listens(procs[0].pid, port))
-            yield lambda: require(all(proc.poll() is None for proc in procs), f"a program has ended: {tail(out)}")
-        finally:
-            for proc in procs:
-                proc.kill()
-                proc.wait()
+    server, client = (["ib_write_bw", "-d", end.dev, "-x", end.gid(), "-F", "-p", port, "-m", MTU, "-s", MESSAGE, "-u", 18,
+                       "--run_infinitely"] for end in ends)
+    # On one CPU the senders have the same part of it.
+    with tempfile.TemporaryFile("w+") as out, both_running(server, on_cpu(0, [*client, ends[0].tcp]), ends, port, out) as procs:
+        yield lambda: require(all(proc.poll() is None for proc in procs), f"a program has ended: {tail(out)}")
 
 
 def share(ends, marks):
@@ -126,14 +114,13 @@ def share(ends, marks):
             wait_until("packets pass the queue", enough, 60)
         except Failed as e:
             raise Failed(f"{e}: {queue.carried}, {queue.dropped} dropped") from None
-    return queue, [{name: n - was[name] for name, n in counters(end.dev).items()} for end, was in zip(ends, before)]
+    return queue, [grown(was, counters(end.dev)) for end, was in zip(ends, before)]
 
 
-@scenario("paths.bottleneck", 120)
+@scenario("paths.bottleneck", 120, rxe="rdma_rxe has other counters")
 def bottleneck(report):
     """Two senders share a queue that marks packets: neither loses one, both get their part, and the queue stays short.
     Without notifications the same queue overflows."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         acquaint(*ends)
         queue, (_, sender) = share(ends, marks=False)
@@ -156,10 +143,9 @@ def bottleneck(report):
         require(0 < sender["rp_cnp_handled"] <= receiver["np_cnp_sent"], f"{sender['rp_cnp_handled']} notifications came")
 
 
-@scenario("paths.marked-batches", 60)
+@scenario("paths.marked-batches", 60, rxe="rdma_rxe has other counters")
 def marked_batches(report):
     """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks take effect."""
-    only_ferroce()
     with controlled() as ends:
         acquaint(*ends)
         disturb(ends[1:], "loss 10% ecn limit 20000 seed 17")
@@ -167,7 +153,7 @@ def marked_batches(report):
             before, batches = [counters(end.dev) for end in ends], tx_packets(ends[1])
             with taking_part(ends), unsteered(ends):
                 exchange(ends, family, "-1", "-o", "w", "-s", 1 << 20, "-n", 8)
-            receiver, sender = ({name: n - was[name] for name, n in counters(end.dev).items()} for end, was in zip(ends, before))
+            receiver, sender = (grown(was, counters(end.dev)) for end, was in zip(ends, before))
             batches = tx_packets(ends[1]) - batches
             report.note(f"IPv{family}: {sender['sent_pkts']} packets in {batches} batches, of which "
                         f"{receiver['np_ecn_marked_roce_packets']} came marked; {receiver['np_cnp_sent']} notifications, "

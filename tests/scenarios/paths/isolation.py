@@ -8,21 +8,14 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.guest import flavour, roce
+from tests.guest import roce
 from tests.guest.fabric import acquaint, batch, counters, gid_index, mac, pair, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
 from tests.guest.relay import Relay
-from tests.guest.scenario import Failed, Skipped, command, require, scenario
+from tests.guest.scenario import Failed, command, require, scenario
 from tests.scenarios.hostile import generator
-from tests.scenarios.hostile.hostile import address
 from tests.scenarios.losses.fault import controlled, progress
-
-
-def only_ferroce():
-    """rdma_rxe has neither the counters nor the checks."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the counters by which this is judged are ferroce's")
 
 
 class Victim:
@@ -30,7 +23,7 @@ class Victim:
 
     def __init__(self, control, ends, family):
         self.ask, self.ends = control.ask, ends
-        self.us, self.peer = address(ends[0], family), address(ends[1], family)
+        self.us, self.peer = (end.address(family) for end in ends)
         self.make("rts")
 
     def make(self, kind):
@@ -38,7 +31,6 @@ class Victim:
         self.qpn, _, self.psn, self.send_psn, *_ = map(int, self.ask(f"make 1 {kind}")[0].split()[2:])
 
     def expected(self):
-        """The PSN that the queue pair expects next."""
         return int(self.ask("states")[0].split()[3])
 
     def packet(self):
@@ -74,28 +66,26 @@ class Victim:
 @contextmanager
 def victim(ends, family):
     """A victim at the first end; its peer is said to be at the second, where nobody is."""
-    peer = address(ends[1], family)
+    peer = ends[1].address(family)
     with tempfile.TemporaryFile("w+") as out, generator.victim(ends, family, peer, peer, out) as control:
         yield Victim(control, ends, family)
 
 
 def ethernet(source, target, packet):
-    """A frame of an IP packet."""
     kind = roce.ETH_IPV6 if packet[0] >> 4 == 6 else roce.ETH_IPV4
     return bytes.fromhex((target + source).replace(":", "")) + kind.to_bytes(2, "big") + packet
 
 
 def sender(netns, netdev):
-    """A function that puts a frame on a wire."""
+    """A socket that puts frames on a wire."""
     made = in_netns(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
     in_netns(netns, lambda: made.bind((netdev, 0)))
     return made
 
 
-@scenario("isolation.second-netdev", 60)
+@scenario("isolation.second-netdev", 60, rxe="rdma_rxe has other counters")
 def second_netdev(_report):
     """A perfect packet with the peer's address that arrives by another netdev does not reach the queue pair."""
-    only_ferroce()
     with pair() as ends:
         acquaint(*ends)
         batch(["link add vc netns fa type veth peer name vd netns fb"])
@@ -103,9 +93,8 @@ def second_netdev(_report):
             batch([f"link set {netdev} up"], netns=netns)
         # The kernel itself may not refuse it.
         command(["sysctl", "-q", "-w", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.vc.rp_filter=0"], netns="fa")
-        right, wrong = sender("fb", ends[1].netdev), sender("fb", "vd")
         frames = ((mac(ends[1]), mac(ends[0])), (mac(replace(ends[1], netdev="vd")), mac(replace(ends[0], netdev="vc"))))
-        try:
+        with sender("fb", ends[1].netdev) as right, sender("fb", "vd") as wrong:
             for family in (4, 6):
                 with victim(ends, family) as target:
                     packet = target.packet()
@@ -113,28 +102,18 @@ def second_netdev(_report):
                                            lambda: wrong.send(ethernet(*frames[1], packet)))
                     target.require_taken(f"IPv{family} by the right one",
                                          lambda: right.send(ethernet(*frames[0], packet)))
-        finally:
-            right.close()
-            wrong.close()
 
 
-@scenario("isolation.local-process", 60)
+@scenario("isolation.local-process", 60, rxe="rdma_rxe has other counters")
 def local_process(_report):
     """A perfect packet with the peer's address that a process of this machine sends by `lo` does not reach it."""
-    only_ferroce()
     with pair() as ends:
         acquaint(*ends)
         raw = in_netns("fa", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
-        right = sender("fb", ends[1].netdev)
-        try:
-            with victim(ends, 4) as target:
-                packet = target.packet()
-                target.require_refused("by lo", lambda: raw.sendto(packet, (target.us, 0)))
-                target.require_taken("by the netdev",
-                                     lambda: right.send(ethernet(mac(ends[1]), mac(ends[0]), packet)))
-        finally:
-            raw.close()
-            right.close()
+        with raw, sender("fb", ends[1].netdev) as right, victim(ends, 4) as target:
+            packet = target.packet()
+            target.require_refused("by lo", lambda: raw.sendto(packet, (target.us, 0)))
+            target.require_taken("by the netdev", lambda: right.send(ethernet(mac(ends[1]), mac(ends[0]), packet)))
 
 
 def watch_egress(end, protocol):
@@ -146,16 +125,14 @@ def watch_egress(end, protocol):
 
 
 def watched(end):
-    """How many there were."""
     shown = command(["tc", "-s", "filter", "show", "dev", end[1], "egress"], netns=end[0]).stdout
     return int(re.search(r"Sent \d+ bytes (\d+) pkt", shown).group(1))
 
 
-@scenario("isolation.removed-address", 90)
-def removed_address(report):
+@scenario("isolation.removed-address", 90, rxe="rdma_rxe has other counters")
+def removed_address(_report):
     """The address of a connection is removed: its packets stop, are counted as lost and then as sent again, and the
     connection goes on when it is back."""
-    only_ferroce()
     with controlled() as ends:
         end = ends[1]
         # The ways to the peer remain: these keep the routes of the prefixes.
@@ -182,7 +159,6 @@ def removed_address(report):
                 wait_for("send_retried")
                 wait_for("send_lost")
                 require(watched(at) == left, f"{watched(at) - left} packets left with a removed address")
-                report.note(f"IPv{family}: {left} packets left before")
                 batch([f"addr add {address_} dev {end.netdev}" + (" nodad" if family == 6 else "")], netns=end.netns)
                 end.gid(family)
                 progress(ends)
@@ -190,11 +166,10 @@ def removed_address(report):
             command(["tc", "qdisc", "del", "dev", end.netdev, "clsact"], netns=end.netns)
 
 
-@scenario("isolation.moved-vlan", 60)
+@scenario("isolation.moved-vlan", 60, rxe="rdma_rxe has other counters")
 def moved_vlan(_report):
     """A VLAN of the link's netdev that lives in another namespace: its GID is refused when a connection is made, and nothing
     leaves through the link's namespace."""
-    only_ferroce()
     with controlled(bridged=True) as ends:
         for end in ends:
             batch([f"link add link {end.netdev} name vl type vlan id 7"], netns=end.netns)

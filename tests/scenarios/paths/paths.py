@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
+    WIRE_MTU, End, acquaint, batch, counters, link_del, linked, pair, show_packets, tagged, tx_packets,
     set_local_path, unsteered, wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.losses.fault import controlled
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 
 # Messages of one packet, of many, and of more than fit into a batch.
 MESSAGES = ("-m", 4096, "-s", "1,M+1,65536,300000")
@@ -33,14 +33,11 @@ def talk_and_count(ends, families=(4, 6)):
     return after[0] - before[0], after[1] - before[1]
 
 
-@scenario("paths.batches", 60)
-def batches(report):
+@scenario("paths.batches", 60, rxe="rdma_rxe makes no batches")
+def batches(_report):
     """Over veth batches stay whole, so the netdev sees far fewer packets than there are; gso off makes them single."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe makes no batches")
     with pair() as ends:
         given, packets = talk_and_count(ends)
-        report.note(f"{packets} packets in {given} pieces")
         require(given < packets / 2, f"{packets} packets were given to the netdev in {given} pieces")
         show_packets(ends)
         require_single(*talk_and_count(ends))
@@ -57,18 +54,15 @@ def steered(ends):
     return [now - then for now, then in zip(counted(), before)]
 
 
-@scenario("paths.steering", 60)
-def steering(report):
+@scenario("paths.steering", 60, rxe="rdma_rxe has one work item for each queue pair")
+def steering(_report):
     """Batches of long messages are executed on another CPU, in order: not where that is switched off, nor for processes
     that may run on one CPU alone."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has one work item for each queue pair")
     cpus = os.sched_getaffinity(0)
     if len(cpus) < 2:
         raise Skipped("there is one CPU")
     with pair() as ends:
         batches, *disorder = steered(ends)
-        report.note(f"{batches} batches")
         require(batches and not any(disorder), f"{batches} batches were steered, {disorder} packets out of order")
         with unsteered(ends):
             batches, _, _ = steered(ends)
@@ -90,13 +84,18 @@ def require_single(given, packets):
     require(packets and given >= packets, f"{packets} packets in {given} pieces")
 
 
-@scenario("paths.no-gso-list", 60)
-def no_gso_list(_report):
-    """A netdev that knows nothing of batches: the stack takes them apart before it."""
+def without(_report, *features):
+    """Netdevs that cannot do this."""
     with pair() as ends:
         for end in ends:
-            command(["ethtool", "-K", end.netdev, "tx-gso-list", "off"], netns=end.netns)
+            command(["ethtool", "-K", end.netdev, *(word for feature in features for word in (feature, "off"))], netns=end.netns)
         require_single(*talk_and_count(ends))
+
+
+add("paths.no-gso-list", 60, "netdevs that know nothing of batches: the stack takes them apart before these", without,
+    "tx-gso-list")
+add("paths.no-offloads", 60, "netdevs that compute no checksum, take no scattered packet and make no batch", without,
+    "tx", "rx", "sg", "gso", "gro")
 
 
 @scenario("paths.bridge", 60)
@@ -111,29 +110,15 @@ def bridge(_report):
 
 
 @contextmanager
-def linked(ends):
-    """Devices on further netdevs of the two namespaces."""
-    try:
-        for end in ends:
-            link_add(end.dev, end.netdev, netns=end.netns)
-            wait_active(end.dev)
-        yield
-    finally:
-        for end in ends:
-            link_del(end.dev, netns=end.netns, ok=None)
-
-
-@contextmanager
-def upon(ends, make, ip4="10.99.0", ip6="fd99:"):
-    """Replaces the devices of two ends by devices on netdevs upon theirs: `make(end, other)` are the `ip` commands that
-    make one called `upper` in an end's namespace."""
+def upon(ends, make):
+    """Devices on netdevs upon those of two ends: `make(end, other)` are the `ip` commands that make one called `upper`."""
     made = []
     for number, (end, other) in enumerate((ends, reversed(ends)), 1):
         link_del(end.dev, netns=end.netns)
-        batch([*make(end, other), "link set upper up", f"addr add {ip4}.{number}/24 dev upper",
-               f"addr add {ip6}:{number}/64 dev upper nodad"], netns=end.netns)
-        made.append(replace(end, dev=f"{flavour.current().prefix}x{number}", netdev="upper", ip4=f"{ip4}.{number}",
-                            ip6=f"{ip6}:{number}", tcp=f"{ip4}.{number}"))
+        batch([*make(end, other), "link set upper up", f"addr add 10.99.0.{number}/24 dev upper",
+               f"addr add fd99::{number}/64 dev upper nodad"], netns=end.netns)
+        made.append(replace(end, dev=f"{flavour.current().prefix}x{number}", netdev="upper", ip4=f"10.99.0.{number}",
+                            ip6=f"fd99::{number}", tcp=f"10.99.0.{number}"))
     with linked(made):
         yield made
 
@@ -210,27 +195,24 @@ def link_local(_report):
         require(given and packets, f"{packets} packets left, the netdev was given {given}")
 
 
-def cards(driver):
-    """A scenario: between two network cards of the machine, as the emulator has them."""
-    def run(_report):
-        found = [name for name in sorted(os.listdir("/sys/class/net"))
-                 if os.path.basename(os.path.realpath(f"/sys/class/net/{name}/device/driver")) == driver]
-        if len(found) != 2:
-            raise Skipped(f"this machine has not two cards of {driver}, but {len(found)}")
-        with pair() as ends, ExitStack() as stack:
-            for card, end in zip(found, ends):
-                batch([f"link set {card} netns {end.netns} name upper"])
-                stack.callback(batch, ["link set upper down", f"link set upper netns 1 name {card}"], netns=end.netns)
-            others = stack.enter_context(upon(ends, lambda *_: [f"link set upper mtu {WIRE_MTU}"]))
-            given, packets = talk_and_count(others)
-            require(packets and given, f"{packets} packets left, the card was given {given}")
-
-    return run
+def cards(_report, driver):
+    """Between two network cards of the machine, as the emulator has them."""
+    found = [name for name in sorted(os.listdir("/sys/class/net"))
+             if os.path.basename(os.path.realpath(f"/sys/class/net/{name}/device/driver")) == driver]
+    if len(found) != 2:
+        raise Skipped(f"this machine has not two cards of {driver}, but {len(found)}")
+    with pair() as ends, ExitStack() as stack:
+        for card, end in zip(found, ends):
+            batch([f"link set {card} netns {end.netns} name upper"])
+            stack.callback(batch, ["link set upper down", f"link set upper netns 1 name {card}"], netns=end.netns)
+        others = stack.enter_context(upon(ends, lambda *_: [f"link set upper mtu {WIRE_MTU}"]))
+        given, packets = talk_and_count(others)
+        require(packets and given, f"{packets} packets left, the card was given {given}")
 
 
 for _driver in ("virtio_net", "e1000"):
     add(f"paths.{_driver.replace('_', '-')}", 60, f"between two network cards, driver {_driver}, on a wire of the emulator",
-        cards(_driver))
+        cards, _driver)
 
 
 # What a host with a firewall has: connections are tracked, and nothing else comes in.
@@ -250,7 +232,7 @@ RULES = """table inet lab {
 
 
 @scenario("paths.firewall", 60)
-def firewall(report):
+def firewall(_report):
     """nftables and connection tracking at both ends, which look at every packet."""
     with pair() as ends:
         for end in ends:
@@ -261,19 +243,8 @@ def firewall(report):
         _, packets = talk_and_count(ends)
         shown = command(["nft", "list", "chain", "inet", "lab", "input"], netns=ends[1].netns).stdout
         seen = int(re.search(r"counter packets (\d+)", shown).group(1))
-        report.note(f"{packets} packets left, {seen} passed the firewall")
         # It counts what it sees: a batch is one there.
         require(seen > 0, "the firewall has seen no packet")
-
-
-@scenario("paths.no-offloads", 60)
-def no_offloads(_report):
-    """Netdevs that compute no checksum, take no scattered packet and make no batch."""
-    with pair() as ends:
-        for end in ends:
-            command(["ethtool", "-K", end.netdev, "tx", "off", "rx", "off", "sg", "off", "gso", "off", "gro", "off"],
-                    netns=end.netns)
-        require_single(*talk_and_count(ends))
 
 
 @scenario("paths.small-mtu", 60)
@@ -283,14 +254,14 @@ def small_mtu(report):
         for end in ends:
             batch([f"link set {end.netdev} mtu 1500"], netns=end.netns)
         before = counters(ends[1].dev)["sent_pkts"]
-        once(ends, 4, 1024, size=65536, iters=10)
+        talk(ends, 4, 1024, size=65536, iters=10)
         sent = counters(ends[1].dev)["sent_pkts"] - before
         report.note(f"{sent} packets")
         require(sent >= 10 * 64, f"only {sent} packets: they did not go by the wire")
 
 
 @scenario("paths.vrf", 90)
-def vrf(report):
+def vrf(_report):
     """The netdevs are in VRFs, and udp_l3mdev_accept lets sockets outside of these have their packets: data between two
     devices, and from one to itself by packets."""
     with controlled() as ends:
@@ -309,7 +280,6 @@ def vrf(report):
             exchange(ends, family, *MESSAGES)
             given, packets = (now - then for now, then in zip(left_by(ends[0]), before))
             require(packets and given, f"IPv{family}: {packets} packets left, the netdev was given {given}")
-            report.note(f"IPv{family}: {packets} packets")
             if flavour.current().is_ferroce:
                 set_local_path(ends[0].dev, False)
                 before = counters(ends[0].dev)["sent_pkts"]

@@ -7,11 +7,10 @@ import re
 import sys
 from collections import Counter
 
-from tests.guest import flavour
 from tests.guest.cases import cases, run_program
-from tests.guest.fabric import loop
-from tests.guest.scenario import Skipped, require, say, scenario
-from tests.scenarios.product.events import BUFFER, recording, write
+from tests.guest.fabric import loop, write
+from tests.guest.scenario import require, say, scenario
+from tests.scenarios.product.events import BUFFER, recording
 from tests.scenarios.verbs.errors import judge
 
 # The families of protection write 11 MB.
@@ -84,7 +83,6 @@ BEHIND = re.compile(FLUSHED + r"wr \d+ failed before$")
 
 
 def wanted(status, text, local):
-    """What is to be said of a cause."""
     for of, pattern, words in REASONS:
         if of == status and re.search(pattern, text):
             return local and LOCALLY.get(status) or words
@@ -107,16 +105,14 @@ def wrong(status, text, said, local):
     return rest or (None if any(map(BEHIND.match, said)) else "nothing is said of those behind it")
 
 
-@scenario("trace.causes", 240)
+@scenario("trace.causes", 240, rxe="the events are ferroce's")
 def causes(report):
     """Each cause of an error that verbs_cases provokes, by both ways: `ferroce trace why` says what it was, and nothing else."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     bad, fired = [], Counter()
     for local in (True, False):
         for family in cases("errors"):
             with loop(local) as end, recording():
-                write(f"{BUFFER}/buffer_size_kb", str(KIB_PER_CPU))
+                write(f"{BUFFER}/buffer_size_kb", KIB_PER_CPU)
                 judge(report, run_program(f"table-{family.name}", end, seconds=family.seconds, FERROCE_TRACE_MARKER=f"{BUFFER}/trace_marker"))
                 with open(f"{BUFFER}/trace", encoding="utf-8") as f:
                     text = f.read()

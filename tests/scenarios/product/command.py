@@ -7,40 +7,22 @@ import os
 import re
 import subprocess
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
-from tests.guest import flavour
-from tests.guest.fabric import batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until, wire
-from tests.guest.programs import listens
-from tests.guest.scenario import Skipped, command, require, scenario
+from tests.guest.fabric import (counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until,
+                                wire, write)
+from tests.guest.programs import both_running, running
+from tests.guest.scenario import command, require, scenario
 from tests.scenarios.messages.pingpong import PORT
 
 
 def ferroce(*words, ok=(0,), before=()):
-    """What it prints."""
     return command([*before, "ferroce", *words], ok=ok).stdout
 
 
-@contextmanager
-def spawned(argv):
-    """A program that runs until the end."""
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as proc:
-        try:
-            yield proc
-        finally:
-            proc.kill()
-
-
-def need_ferroce():
-    """Nothing here is about rdma_rxe."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("it is about ferroce")
-
-
-@scenario("product.command", 120)
+@scenario("product.command", 120, rxe="it is about ferroce")
 def links_come_and_go(report):
     """`ferroce add`, `show` and `del`; the kernel's sentence where it refuses; nothing for who is not root."""
-    need_ferroce()
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     require("no ferroce link" in ferroce("show"), "a link is shown before there is one")
     with wire() as (netdev, peer):
@@ -66,10 +48,6 @@ def links_come_and_go(report):
         require(f"was refused: {netdev} has a ferroce link already" in said, f"no reason of the refusal: {said}")
         report.note(said.strip())
         require("there is no netdev nothing" in ferroce("add", "nothing", ok=(1,)), "an add to nothing")
-        batch([f"link add link {netdev} name v0.7 type vlan id 7"])
-        said = ferroce("add", "v0.7", ok=(1,))
-        require("vlan" in said.split("was refused:")[1].lower(), f"no word of the VLAN: {said}")
-        report.note(said.strip())
         require("needs root" in ferroce("del", "fe0", ok=(1,), before=nobody), "somebody else may delete")
         require(devices() == ["fe0", "second"], f"{devices()} after what was refused")
 
@@ -80,10 +58,9 @@ def links_come_and_go(report):
         require("there is no ferroce link fe0" in ferroce("del", "fe0", ok=(1,)), "deleted twice")
 
 
-@scenario("product.peers", 240)
+@scenario("product.peers", 240, rxe="it is about ferroce")
 def peers(report):
     """`ferroce show` names peers and whether they answer; `ferroce try PEER` says which leg of the way is missing."""
-    need_ferroce()
     with pair() as (here, there):
         inside, outside = (("ip", "netns", "exec", end.netns) for end in (here, there))
 
@@ -107,14 +84,11 @@ def peers(report):
 
         # A message with data, to who waits for one.
         argv = [*outside, "ferroce", "try", "--listen"]
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as waiting:
-            try:
-                require("ferroce try 10.77.0.2" in waiting.stdout.readline(), "the listener does not say what to type")
-                wait_until("the message arrives", lambda: "3 of 60000 B there and back" in ferroce(
-                    "try", there.ip4, before=inside))
-                text = waiting.communicate()[0]
-            finally:
-                waiting.kill()
+        with running(argv, out=subprocess.PIPE, err=None, text=True) as waiting:
+            require("ferroce try 10.77.0.2" in waiting.stdout.readline(), "the listener does not say what to type")
+            wait_until("the message arrives", lambda: "3 of 60000 B there and back" in ferroce(
+                "try", there.ip4, before=inside))
+            text = waiting.communicate()[0]
         require(waiting.returncode == 0 and "data checked" in text, f"the listener says: {text}")
         report.note(text.strip().replace("\n", " | "))
 
@@ -147,10 +121,9 @@ def peers(report):
         require("as nsenter -n leaves it" in said, f"in the network namespace alone: {said}")
 
 
-@scenario("product.try", 120)
+@scenario("product.try", 120, rxe="it is about ferroce")
 def attempts(report):
     """`ferroce try` sends over the link that is there, or over one of its own that goes again."""
-    need_ferroce()
     with loop() as end:
         before = counters(end.dev)
         said = ferroce("try")
@@ -165,14 +138,11 @@ def attempts(report):
         require(devices() == [end.dev], f"{devices()} after ferroce try")
 
         # What sends until it is ended, grows in any second.
-        port = str(PORT + 7)
-        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid()), "-p", port, "-n", "100000000"]
-        with spawned(argv) as server:
-            wait_until("the server listens", lambda: listens(server.pid, PORT + 7))
-            with spawned([*argv, "127.0.0.1"]):
-                since = counters(end.dev)["local_segments"]
-                wait_until("it sends", lambda: counters(end.dev)["local_segments"] > since)
-                shown = json.loads(ferroce("show", "-w", "2", "--json"))[0]
+        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", end.gid(), "-p", PORT + 7, "-n", "100000000"]
+        with both_running(argv, [*argv, "127.0.0.1"], (end, end), PORT + 7):
+            since = counters(end.dev)["local_segments"]
+            wait_until("it sends", lambda: counters(end.dev)["local_segments"] > since)
+            shown = json.loads(ferroce("show", "-w", "2", "--json"))[0]
         grown, all_of_them = (shown[what].get("local_segments", 0) for what in ("grown", "counters"))
         require(0 < grown < all_of_them, f"what grew: {shown}")
         report.note(f"{grown} of {all_of_them} pieces while it watched")
@@ -239,11 +209,10 @@ BY_MODULE = ("max_send_wr is 16385 (0x4001), and may be 0 to 16384", "max_recv_s
              "create_srq of python3[", "modify_qp of python3[")
 
 
-@scenario("product.refusals", 240)
+@scenario("product.refusals", 240, rxe="it is about ferroce")
 def refusals(report):
     """What is refused has words, with attribute, value and range: of the provider in libibverbs' log, of the module in
     the kernel's; and none where nobody asks for them."""
-    need_ferroce()
     control = "/proc/dynamic_debug/control"
     with loop() as end, tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o777)
@@ -253,13 +222,11 @@ def refusals(report):
         with open("/dev/kmsg", encoding="utf-8", errors="replace") as kernel:
             os.set_blocking(kernel.fileno(), False)
             os.lseek(kernel.fileno(), 0, os.SEEK_END)
-            with open(control, "w", encoding="ascii") as f:
-                f.write("module ferroce +p")
+            write(control, "module ferroce +p")
             try:
                 command(argv, env=words)
             finally:
-                with open(control, "w", encoding="ascii") as f:
-                    f.write("module ferroce -p")
+                write(control, "module ferroce -p")
             lines = []
             with suppress(BlockingIOError):
                 while line := os.read(kernel.fileno(), 8192):

@@ -11,9 +11,8 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest import flavour
-from tests.guest.fabric import batch, devices, gid_of, gid_table, loop, pair, port_state, wait_active, wait_until
-from tests.guest.scenario import Skipped, command, require, scenario
+from tests.guest.fabric import batch, devices, gid_index, gid_of, gid_table, loop, pair, port_state, wait_active, wait_until
+from tests.guest.scenario import command, require, scenario
 
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
 DRIVERS = "/etc/libibverbs.d"
@@ -31,21 +30,20 @@ def doctor(*before):
 
 
 def healthy(*before):
-    """Nothing is wrong."""
     problems = doctor(*before)
     require(not problems, f"problems on a machine that has none: {problems}")
 
 
-def finds(report, check, text, fix, *before):
-    """One problem, with these words; returns its fix."""
+def finds(report, check, text, fix, *before, beside=()):
+    """One problem, with these words, and those that are known beside it; returns its fix."""
     problems = doctor(*before)
     said = [(p["check"], p["text"], p["fix"]) for p in problems]
-    require(len(problems) == 1, f"not one problem of {check}: {said}")
-    require(problems[0]["check"] == check, f"a problem of {said}, not of {check}")
-    require(re.search(text, problems[0]["text"]), f"it does not say {text}: {said}")
-    require(re.search(fix, problems[0]["fix"]), f"it does not name {fix}: {said}")
-    report.note(f"{problems[0]['text']} | {problems[0]['fix']}")
-    return problems[0]["fix"]
+    require(sorted(p["check"] for p in problems) == sorted([check, *beside]), f"not one problem of {check}: {said}")
+    one = next(p for p in problems if p["check"] == check)
+    require(re.search(text, one["text"]), f"it does not say {text}: {said}")
+    require(re.search(fix, one["fix"]), f"it does not name {fix}: {said}")
+    report.note(f"{one['text']} | {one['fix']}")
+    return one["fix"]
 
 
 def carry_out(fix, *before):
@@ -56,19 +54,12 @@ def carry_out(fix, *before):
 @contextmanager
 def machine():
     """One link on a machine on which all is well."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("it is about ferroce")
     with loop() as end:
         healthy()
         yield end
 
 
-def has_gid(end, address):
-    """Whether the device has the GID of an address."""
-    return gid_of(address) in [gid for _, gid, _ in gid_table(end.dev)]
-
-
-@scenario("product.doctor-netdev", 180)
+@scenario("product.doctor-netdev", 180, rxe="it is about ferroce")
 def netdev_mistakes(report):
     """The doctor finds a netdev that is down, without carrier, with a small MTU, no address, or no link."""
     with machine() as end:
@@ -76,7 +67,7 @@ def netdev_mistakes(report):
         wait_until("the port is down", lambda: "DOWN" in port_state(end.dev))
         carry_out(finds(report, "netdev", f"{end.netdev} of {end.dev} is down", f"^ip link set {end.netdev} up$"))
         wait_active(end.dev)
-        wait_until("the GID is back", lambda: has_gid(end, end.ip4))
+        end.gid()
         healthy()
 
         batch(["link set v1 down"])
@@ -91,11 +82,11 @@ def netdev_mistakes(report):
         batch([f"link set {end.netdev} mtu 4500"])
 
         batch([f"addr flush dev {end.netdev}"])
-        wait_until("its GIDs go", lambda: not has_gid(end, end.ip4) and not has_gid(end, end.ip6))
+        wait_until("its GIDs go", lambda: not {gid_of(end.ip4), gid_of(end.ip6)} & {gid for _, gid, _ in gid_table(end.dev)})
         fix = finds(report, "gid", f"{end.netdev} of {end.dev} has no address",
                      f"^ip addr add .* dev {end.netdev} \\(")
         carry_out(fix.split(" (")[0])
-        wait_until("the new GID is there", lambda: has_gid(end, "192.0.2.1"))
+        gid_index(end.dev, "192.0.2.1")
         healthy()
 
         command(["rdma", "link", "delete", end.dev])
@@ -104,7 +95,7 @@ def netdev_mistakes(report):
         healthy()
 
 
-@scenario("product.doctor-rivals", 180)
+@scenario("product.doctor-rivals", 180, rxe="it is about ferroce")
 def rivals(report):
     """The doctor finds packet filters that drop RoCE, exclusive devices, rdma_rxe, and a program with the UDP port."""
     with machine() as end:
@@ -207,12 +198,11 @@ def covered(path, text=None):
 
 
 def contents(path):
-    """The bytes of a file."""
     with open(path, "rb") as f:
         return f.read()
 
 
-@scenario("product.doctor-provider", 180)
+@scenario("product.doctor-provider", 180, rxe="it is about ferroce")
 def provider_mistakes(report):
     """The doctor finds what keeps libibverbs from the provider, and programs from the device or from memory."""
     with machine() as end:
@@ -285,7 +275,7 @@ def program_of_a_wheel(library, *before):
             proc.wait()
 
 
-@scenario("product.wheel", 120)
+@scenario("product.wheel", 120, rxe="it is about ferroce")
 def wheel(report):
     """A program with a libibverbs of another name, which looks for providers in another folder, as those in Python wheels
     do, sees the device; where it does not, the doctor says what fixes it."""
@@ -315,7 +305,6 @@ def wheel(report):
 
 
 def uverbs(dev):
-    """The device node of a device."""
     for name in os.listdir("/sys/class/infiniband_verbs"):
         path = f"/sys/class/infiniband_verbs/{name}/ibdev"
         if os.path.exists(path) and contents(path).decode().strip() == dev:
@@ -323,7 +312,7 @@ def uverbs(dev):
     return ""
 
 
-@scenario("product.doctor-module", 180)
+@scenario("product.doctor-module", 180, rxe="it is about ferroce")
 def module_mistakes(report):
     """The doctor finds a module that is missing, replaced or not allowed, and a kernel that cannot have one."""
     release = os.uname().release
@@ -341,8 +330,8 @@ def module_mistakes(report):
         command(["modprobe", "-r", "ferroce"])
         require(end.dev not in devices(), "the device outlived its module")
         with covered(os.path.dirname(file)) as inside:
-            among(report, "module", f"there is no module ferroce for the kernel {re.escape(release)}",
-                  "^apt install ferroce-dkms", *inside)
+            finds(report, "module", f"there is no module ferroce for the kernel {re.escape(release)}",
+                  "^apt install ferroce-dkms", *inside, beside=["link"])
             config = contents(f"/lib/modules/{release}/config")
             other = config.replace(b"\nCONFIG_RUST=y\n", b"\n# CONFIG_RUST is not set\n")
             require(other != config, "this kernel is built without CONFIG_RUST")
@@ -350,27 +339,19 @@ def module_mistakes(report):
                 f.write(other)
                 f.flush()
                 command([*inside, "mount", "--bind", f.name, f"/lib/modules/{release}/config"])
-                among(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
-                      *inside)
+                finds(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
+                      *inside, beside=["link"])
         with covered("/sys/module/module/parameters/sig_enforce", b"Y\n") as inside:
-            among(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside)
+            finds(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside,
+                  beside=["link"])
         with own_mounts() as inside, tempfile.NamedTemporaryFile() as f:
             # As Secure Boot has it; product.boot has the kernel do so.
             f.write(b"none [integrity] confidentiality\n")
             f.flush()
             command([*inside, "mount", "-t", "securityfs", "securityfs", "/sys/kernel/security"])
             command([*inside, "mount", "--bind", f.name, "/sys/kernel/security/lockdown"])
-            among(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside)
+            finds(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside,
+                  beside=["link"])
         require(not os.path.exists("/sys/module/ferroce"), "the doctor has loaded what it says cannot be loaded")
         finds(report, "link", "there is no ferroce link", "^ferroce add")
         require(os.path.exists("/sys/module/ferroce"), "the doctor has not tried to load the module")
-
-
-def among(report, check, text, fix, *before):
-    """One problem with these words beside that of the link that is missing."""
-    problems = doctor(*before)
-    said = [(p["check"], p["text"], p["fix"]) for p in problems]
-    require(sorted(p["check"] for p in problems) == sorted([check, "link"]), f"not {check} and link: {said}")
-    one = next(p for p in problems if p["check"] == check)
-    require(re.search(text, one["text"]) and re.search(fix, one["fix"]), f"it does not say {text}, {fix}: {said}")
-    report.note(f"{one['text']} | {one['fix']}")

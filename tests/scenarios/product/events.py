@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path, wait_until
+from tests.guest.fabric import acquaint, counters, grown, loop, pair, set_local_path, wait_until, write
 from tests.guest.netlink import in_netns
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
-from tests.guest.scenario import Skipped, command, require, scenario, seeded, shortened
+from tests.guest.scenario import command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.pingpong import talk
 from tests.scenarios.product.trace import RandomLosses
@@ -52,14 +52,7 @@ class Event:
     field: dict
 
     def number(self, name):
-        """A field that is a number."""
         return int(self.field[name], 0)
-
-
-def write(path, text):
-    """Into a file of tracefs."""
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
 
 
 def promised():
@@ -82,7 +75,7 @@ def recording():
         command(["mount", "-t", "tracefs", "nodev", TRACEFS])
     os.mkdir(BUFFER)
     try:
-        write(f"{BUFFER}/buffer_size_kb", str(KIB_PER_CPU))
+        write(f"{BUFFER}/buffer_size_kb", KIB_PER_CPU)
         write(f"{BUFFER}/trace_clock", "mono")
         write(f"{BUFFER}/events/ferroce/enable", "1")
         yield taken
@@ -116,18 +109,11 @@ def taken():
 
 
 def named(events, *names):
-    """Those with one of these names."""
     return [event for event in events if event.name in names]
 
 
 def qps_of(events, dev):
-    """The numbers of the QPs of a device."""
     return {event.field["qpn"] for event in named(events, "qp") if event.field["dev"] == dev}
-
-
-def grown(before, dev):
-    """By how much each counter has grown."""
-    return {name: value - before[name] for name, value in counters(dev).items()}
 
 
 def agree(events, dev, counted):
@@ -161,16 +147,9 @@ def has_walked(events, qpn, *states):
     require(walk == list(zip(states, states[1:])), f"QP {qpn} walked {walk}")
 
 
-def only_ferroce():
-    """Where there are no events there is nothing to see."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no trace events")
-
-
-@scenario("trace.events", 120)
+@scenario("trace.events", 120, rxe="rdma_rxe has no trace events")
 def lossy(report):
     """Events of a lossy run: packets, losses, retransmissions and outcomes are as many as the counters and the relay say."""
-    only_ferroce()
     with seeded(), controlled(bridged=True) as ends:
         acquaint(*ends)
         with recording() as stop, Relay(ends) as relay:
@@ -178,7 +157,7 @@ def lossy(report):
             before = [counters(end.dev) for end in ends]
             exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
             events = stop()
-            compared = sum(agree(events, end.dev, grown(old, end.dev)) for end, old in zip(ends, before))
+            compared = sum(agree(events, end.dev, grown(old, counters(end.dev))) for end, old in zip(ends, before))
         lost = packets(events, "tx") - packets(events, "rx")
         wanted = Counter()
         for (_, qpn, _, psn), times in relay.loses.lost.items():
@@ -193,10 +172,9 @@ def lossy(report):
         report.note(f"{len(events)} events, {compared} of them compared with counters; {sum(wanted.values())} packets lost")
 
 
-@scenario("trace.verbs", 60)
-def verbs(report):
+@scenario("trace.verbs", 60, rxe="rdma_rxe has no trace events")
+def verbs(_report):
     """Events of ibv_rc_pingpong: its verbs in their order, the states of its QPs, a completion for each that it polls."""
-    only_ferroce()
     iters = 20
     with pair() as ends:
         with recording() as stop:
@@ -224,20 +202,18 @@ def verbs(report):
         news = Counter(event.field["what"] for event in named(events, "cq_event")
                        if (event.field["dev"], event.field["cq"]) == (end.dev, made.field["send_cq"]))
         require(news["RAISED"] and news["DELIVERED"], f"events of the CQ: {news}")
-    report.note(f"{len(events)} events, {len(named(events, 'verb'))} verbs")
 
 
-@scenario("trace.statuses", 60)
+@scenario("trace.statuses", 60, rxe="rdma_rxe has no trace events")
 def statuses(report):
     """Events of tests/examples/statuses.c: each status that it explains, on the local path and by packets, and how QPs fail."""
-    only_ferroce()
     with loop() as end:
         for local in (True, False):
             set_local_path(end.dev, local)
             with recording() as stop:
                 before = counters(end.dev)
                 told = command([program("example_statuses"), end.dev, str(end.gid())]).stdout
-                events, counted = stop(), grown(before, end.dev)
+                events, counted = stop(), grown(before, counters(end.dev))
             wanted = {int(number) for number in re.findall(r"^ *(\d+) ", told, re.M)}
             seen = {STATUSES.get(event.field["status"]) for event in named(events, "complete")}
             require(len(wanted) >= 11 and wanted <= seen, f"without an event: {wanted - seen}")
@@ -253,10 +229,9 @@ def statuses(report):
             report.note(f"{len(events)} events, statuses {sorted(seen)}")
 
 
-@scenario("trace.drops", 60)
-def drops(report):
+@scenario("trace.drops", 60, rxe="rdma_rxe has no trace events")
+def drops(_report):
     """Events of packets that nobody wants: each reason as often as it is counted, and headers without what follows."""
-    only_ferroce()
     with pair() as ends:
         with recording() as stop:
             before = counters(ends[1].dev)
@@ -267,7 +242,7 @@ def drops(report):
             events = stop()
 
         def counted():
-            return {name: n for name, n in grown(before, ends[1].dev).items() if name.startswith("drop_") and n}
+            return {name: n for name, n in grown(before, counters(ends[1].dev)).items() if name.startswith("drop_") and n}
 
         # ib_core shows values that are up to 10 ms old.
         wait_until("all are counted", lambda: sum(counted().values()) >= 4)
@@ -279,7 +254,6 @@ def drops(report):
         # A READ Request would have a RETH there, so that what stands in its place is shown.
         for event in named(events, "drop"):
             require((b"Payl".hex() in event.field["head"]) == (event.field["opcode"] == "RC_READ_REQUEST"), f"payload, or none: {event}")
-        report.note(f"{dict(seen)}")
 
 
 def bth(opcode, qpn, psn):
@@ -296,10 +270,9 @@ def deliver(ends, payload):
     in_netns(ends[0].netns, send)
 
 
-@scenario("trace.unload", 60)
+@scenario("trace.unload", 60, rxe="rdma_rxe has no trace events")
 def unload(report):
     """The module is unloaded and loaded while its events are on: they end with it, and are there again with it."""
-    only_ferroce()
     module = flavour.current().module
     with pair() as ends, recording() as stop:
         talk(ends, 4, 1024, iters=3)

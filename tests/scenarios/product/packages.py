@@ -8,10 +8,10 @@ import subprocess
 from contextlib import contextmanager
 
 from tests.guest.fabric import batch, counters, devices, pair, read, wait_until
-from tests.guest.programs import listens
+from tests.guest.programs import both_running, listens, running
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.messages.pingpong import PORT
-from tests.scenarios.product.command import ferroce, need_ferroce, spawned
+from tests.scenarios.product.command import ferroce
 from tests.scenarios.product.doctor import finds, healthy
 
 FIRST, NEWER = "/srv/packages", "/srv/newer"
@@ -33,7 +33,6 @@ def apt(words, cwd=None):
 
 
 def install(folder):
-    """All packages of a folder, as a person types it."""
     apt("install ./*.deb", cwd=folder)
 
 
@@ -51,7 +50,6 @@ def ours():
 
 
 def versions(folder):
-    """Versions of the packages in a folder, by name."""
     return dict(name.split("_")[:2] for name in os.listdir(folder))
 
 
@@ -93,10 +91,9 @@ def works(report, netdev):
     healthy()
 
 
-@scenario("packages.install", 200, machine="fresh")
+@scenario("packages.install", 200, machine="fresh", rxe="it is about ferroce")
 def installed(report):
     """On a Debian without anything of RDMA: `apt install ./*.deb`, `ferroce add`, `ferroce try`, and all is well."""
-    need_ferroce()
     require(not ours(), f"{ours()} are here already")
     require(not os.path.exists("/usr/bin/ibv_devinfo"), "this machine has programs of RDMA already")
     with card() as netdev:
@@ -128,41 +125,33 @@ def new_kernel():
 
 
 def pieces(ends):
-    """Packets that both ends have sent."""
     return [counters(end.dev)["sent_pkts"] for end in ends]
 
 
 def pingpong(end):
     """A program that has the device open until it is ended."""
-    return ["ip", "netns", "exec", end.netns, "ibv_rc_pingpong", "-e", "-c", "-d", end.dev, "-g", str(end.gid()),
-            "-n", "100000000", "-p", str(PORT)]
+    return ["ibv_rc_pingpong", "-e", "-c", "-d", end.dev, "-g", end.gid(), "-n", "100000000", "-p", PORT]
 
 
 @contextmanager
 def talk(ends):
-    """Two programs that sleep until a message is there, over a wire on which each takes a while: they leave the machine
-    to others. They talk until they are ended."""
+    """Two programs that talk until they are ended, slowly: they leave the machine to others."""
     for end in ends:
         command(["tc", "qdisc", "add", "dev", end.netdev, "root", "netem", "delay", "5ms"], netns=end.netns)
-    argv = [pingpong(end) for end in ends]
-    with spawned(argv[0]) as server:
-        wait_until("the server listens", lambda: listens(server.pid, PORT))
-        with spawned([*argv[1], ends[0].tcp]) as client:
-            wait_until("both send", lambda: min(pieces(ends)) > 10)
-            yield server, client
+    with both_running(pingpong(ends[0]), [*pingpong(ends[1]), ends[0].tcp], ends, PORT) as programs:
+        wait_until("both send", lambda: min(pieces(ends)) > 10)
+        yield programs
 
 
 def still_talk(ends, programs):
-    """They run, and more is sent."""
     since = pieces(ends)
     wait_until("they go on", lambda: all(now > then + 10 for now, then in zip(pieces(ends), since)))
     require(all(program.poll() is None for program in programs), "a program has ended")
 
 
-@scenario("packages.upgrade", 300, machine="fresh")
+@scenario("packages.upgrade", 300, machine="fresh", rxe="it is about ferroce")
 def upgraded(report):
     """An upgrade while programs talk: they go on, new ones talk to the old module, and a reload brings the new one."""
-    need_ferroce()
     have(FIRST)
     old, new = (versions(folder)["ferroce"] for folder in (FIRST, NEWER))
     with pair() as ends:
@@ -178,7 +167,7 @@ def upgraded(report):
             require(said.rstrip().endswith("it works") and sent >= MESSAGES, f"{sent} pieces sent; ferroce try: {said}")
         fix = finds(report, "module", "was replaced while in use", "^modprobe -r ferroce && modprobe ferroce")
         # Programs that have the device open keep nobody from it.
-        with spawned(pingpong(ends[0])) as server:
+        with running(pingpong(ends[0]), ends[0].netns) as server:
             wait_until("the server listens", lambda: listens(server.pid, PORT))
             command(["sh", "-ec", fix.split(" (")[0]])
         require(devices() == [], f"{devices()} after the module was loaded again")
@@ -222,11 +211,10 @@ KEPT = ("/etc/systemd/system/sys-subsystem-net-devices-eth9.device.wants/ferroce
         "/etc/systemd/system/ferroce@eth9.service.d/link.conf")
 
 
-@scenario("packages.remove", 300, machine="fresh")
+@scenario("packages.remove", 300, machine="fresh", rxe="it is about ferroce")
 def removed(report):
     """A removal with a link there leaves the link; installed again all works; a removal and a purge leave no file, nor the
     links that were kept."""
-    need_ferroce()
     if not ours():
         install(FIRST)
     names = sorted(ours())

@@ -11,12 +11,11 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 
-from tests.guest import flavour
-from tests.guest.fabric import acquaint, batch, counters, loop, pair, plug, read, unplug, wait_until
+from tests.guest.fabric import IB, acquaint, batch, counters, grown, loop, pair, plug, read, unplug, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
-from tests.guest.scenario import PATIENCE, SEED, Skipped, command, require, scenario, seeded, shortened
+from tests.guest.scenario import PATIENCE, SEED, command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
 from tests.scenarios.walks.walks import run, shell_words
@@ -29,8 +28,7 @@ PLAN = ("-m", 1024, "-e", 1, "-t", 22, "-o", "swrS", "-s", "1,M,3M+5,20M")
 
 
 class RandomLosses:
-    """A rule of a relay: loses packets at random, and remembers which. The first ones pass, so that each place of the capture
-    has begun."""
+    """A rule of a relay: loses packets at random, and remembers which; not the first ones, so that each capture has begun."""
 
     def __init__(self):
         self.draw = random.Random(SEED)
@@ -45,11 +43,15 @@ class RandomLosses:
         return True
 
 
-def ladder(*paths):
-    """What the command draws of these captures, as data."""
-    command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
+def held():
+    """What the command has left in OUT."""
     with open(OUT, encoding="utf-8") as f:
         return json.load(f)
+
+
+def ladder(*paths):
+    command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
+    return held()
 
 
 def repeated(drawn):
@@ -62,16 +64,14 @@ def repeated(drawn):
 
 
 def rows(drawn):
-    """All packets of a ladder."""
     return [row for talk in drawn["conversations"] for row in talk["rows"] if row["kind"] == "packet"]
 
 
 def marks(drawn, event):
-    """What both ends have done, by a kind of event."""
     return [row for talk in drawn["conversations"] for row in talk["rows"] if row.get("event") == event]
 
 
-def whole(report, drawn, messages):
+def whole(drawn, messages):
     """The life of each message is in a ladder: its WQE, its completions at both ends with all legs of its way."""
     done = marks(drawn, "complete")
     sends = [row["remark"] for row in done if row["fields"]["opcode"] == "SEND"]
@@ -81,14 +81,11 @@ def whole(report, drawn, messages):
     require(all(step in said for said in sends for step in steps), f"a leg is missing: {sends}")
     states = [row["label"] for row in marks(drawn, "qp_state")]
     require(states.count("RTR -> RTS (user)") == 2, f"states: {states}")
-    report.note(f"{drawn['events']} events; the first message: {sends[0]}")
 
 
-@scenario("trace.losses", 120)
+@scenario("trace.losses", 120, rxe="rdma_rxe does not count the packets that it sends again")
 def losses(report):
     """The ladder of a lossy run: retransmissions are what the counters say, and the lost packets those that were lost."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe does not count the packets that it sends again")
     with seeded(), controlled(bridged=True) as ends:
         acquaint(*ends)
         with Relay(ends) as relay:
@@ -98,8 +95,8 @@ def losses(report):
                 exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
             counted = Counter()
             for end, old in zip(ends, before):
-                now = counters(end.dev)
-                counted[end.ip4] = sum(now[name] - old[name] for name in ("retransmitted_pkts", "tail_probes"))
+                grew = grown(old, counters(end.dev))
+                counted[end.ip4] = grew["retransmitted_pkts"] + grew["tail_probes"]
         for path in (LEFT, RIGHT):
             shutil.copy(path, "/srv/results/")
         report.note(f"lost {sum(relay.loses.lost.values())} packets; sent again by the counters: {dict(counted)}")
@@ -117,7 +114,6 @@ def losses(report):
         require(len(relay.loses.lost) >= shortened(10, 3), "hardly a packet was lost")
         bad = [row for row in rows(both) if row["icrc"] != "good"]
         require(not bad, f"packets with an ICRC that is {bad and bad[0]['icrc']}")
-        report.note(command(["ferroce", "trace", "show", LEFT]).stdout.split("\n\n1. ")[0])
 
 
 PORT = 18577
@@ -138,23 +134,19 @@ wait $!
 
 
 def recorded(ends, *options):
-    """`ferroce trace` of a ping-pong between these ends, with its long options and the short ones of that: what it draws, and how
-    many packets the devices count."""
+    """What `ferroce trace` of a ping-pong draws, with its long options and that's short ones, and how many packets were sent."""
     devices = {end.dev for end in ends}
     before = sum(counters(dev)["sent_pkts"] for dev in devices)
     own = [option for option in options if option.startswith("--")]
     command(["ferroce", "trace", *own, "-o", OUT, "--", "sh", "-ec", ping_pong(ends, *(one for one in options if one not in own))])
-    with open(OUT, encoding="utf-8") as f:
-        drawn = json.load(f)
+    drawn = held()
     return drawn, sum(counters(dev)["sent_pkts"] for dev in devices) - before
 
 
-@scenario("trace.command", 60)
+@scenario("trace.command", 60, rxe="rdma_rxe counts its packets by other names")
 def in_one_command(report):
     """`ferroce trace -- PROGRAM` captures in every namespace while it runs; --wire makes packets of the local path, and turns it
     on again."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe counts its packets by other names")
     with pair() as ends:
         drawn, sent = recorded(ends)
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the devices have sent {sent}")
@@ -162,8 +154,7 @@ def in_one_command(report):
         # Each was seen when it was made, by both captures, and when it arrived.
         wrong = [row for row in rows(drawn) if row["fate"] or row["icrc"] != "good" or len(row["seen"]) != 4]
         require(not wrong, f"something is wrong with {wrong[:1]}")
-        report.note(f"{sent} packets between two namespaces")
-        whole(report, drawn, 10)
+        whole(drawn, 10)
     with loop() as end:
         before = counters(end.dev)["local_segments"]
         drawn, sent = recorded((end, end))
@@ -171,12 +162,10 @@ def in_one_command(report):
         segments = counters(end.dev)["local_segments"] - before
         require(sent == drawn["packets"] == 0 and segments and len(handed) == segments,
                 f"{len(handed)} segments are drawn, the device has handed {segments} over")
-        whole(report, drawn, 10)
+        whole(drawn, 10)
         drawn, sent = recorded((end, end), "--wire")
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the device has sent {sent}")
-        path = f"/sys/class/infiniband/{end.dev}/local_path"
-        with open(path, encoding="ascii") as f:
-            require(f.read().strip() == "1", "the local path is off")
+        require(read(f"{IB}/{end.dev}/local_path") == "1", "the local path is off")
     said = command(["ferroce", "trace", "--", "false"], ok=(1,)).stdout
     require("status 1, and no packet" in said, said)
     said = command(["ferroce", "trace", "--", "sh", "-c", "kill -TERM $$"], ok=(1,)).stdout
@@ -191,14 +180,14 @@ def ended_in_the_middle():
         for name in ("old", "@here"):
             with open(f"{folder}/{name}.pcap", "wb"):
                 pass
-        path = f"/sys/class/infiniband/{end.dev}/local_path"
+        path = f"{IB}/{end.dev}/local_path"
         run = subprocess.Popen(["ferroce", "trace", "--wire", "--keep", folder, "--", "sleep", "60"])
         buffer = f"{INSTANCES}/ferroce-{run.pid}"
-        wait_until("it records", lambda: open(path, encoding="ascii").read().strip() == "0" and os.path.exists(buffer))
+        wait_until("it records", lambda: read(path) == "0" and os.path.exists(buffer))
         run.terminate()
         status = run.wait(timeout=60 * PATIENCE)
         require(status == 128 + signal.SIGTERM, f"it ends with {status}")
-        require(open(path, encoding="ascii").read().strip() == "1", "the local path stays off")
+        require(read(path) == "1", "the local path stays off")
         require(not os.path.exists(buffer), "the buffer of tracefs stays")
         require("old.pcap" not in os.listdir(folder), "a capture of an earlier run stays")
 
@@ -255,8 +244,7 @@ def missed_event(end):
     """What is said of a queue that was armed too late, and of nothing else that the example does; all that it did."""
     said = reasons_of(program("example_events"), end.dev, str(end.gid()))
     require(len(said) == 1 and "before its CQ was armed, and polled " in said[0], f"of a queue that was armed too late: {said}")
-    with open(OUT, encoding="utf-8") as f:
-        return json.load(f)
+    return held()
 
 
 @contextmanager
@@ -272,8 +260,7 @@ def hidden_from_libibverbs(dev):
 
 
 def address_not_bound(end):
-    """ENODEV for a program that listens, though the kernel has bound the address: to a device that libibverbs does not list. Its
-    other reasons are in tests/lab/test_why.py."""
+    """ENODEV for a program that listens on a bound address of a device that libibverbs does not list."""
     command(["modprobe", "rdma_ucm"])
     batch(["link add dummy0 type dummy", "addr add 10.99.0.1/24 dev dummy0", "link set dummy0 up"])
     try:
@@ -288,16 +275,13 @@ def address_not_bound(end):
         batch(["link del dummy0"])
 
 
-@scenario("trace.calls", 300)
-def calls(report):
+@scenario("trace.calls", 300, rxe="the events are ferroce's")
+def calls(_report):
     """Calls of the stock libraries, down to the system call, and the driver's verb are one nest, and the provider's probes show each post, doorbell, arming and poll; a kernel without uprobes is said to be one."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     uprobes = "/sys/kernel/tracing/uprobe_events"
     with loop() as end:
         command(["ferroce", "trace", "-o", OUT, "--", program("example_rnr"), end.dev, str(end.gid())])
-        with open(OUT, encoding="utf-8") as f:
-            drawn = json.load(f)
+        drawn = held()
         if os.path.exists(uprobes):
             # By the other interfaces, ibv_wr_* and ibv_start_poll; and by events.
             extended, _ = recorded((end, end), "-N", "-t")
@@ -305,10 +289,8 @@ def calls(report):
             address_not_bound(end)
     if not os.path.exists(uprobes):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
-        report.note("no uprobes here, and that is said")
         return
-    with open(uprobes, encoding="ascii") as f:
-        require(not f.read(), "probes are left behind")
+    require(read(uprobes) == "", "probes are left behind")
     chain = [word.replace("fe0", end.dev) for word in CHAIN]
     done = [row for talk in drawn["conversations"] for row in talk["rows"] if row["kind"] != "packet"]
     begins = [number for number, row in enumerate(done) if row["label"] == chain[0]]
@@ -323,12 +305,10 @@ def calls(report):
     names = {row["label"].split("(")[0] for row in done if row["event"] in ("call", "call_done")}
     wanted = {"ibv_open_device", "ibv_alloc_pd", "ibv_create_cq", "ibv_modify_qp", "ibv_destroy_qp", "ibv_close_device"}
     require(names >= wanted, f"calls that are not seen: {wanted - names}")
-    report.note(f"{len(begins)} nests of ibv_create_qp; calls: {sorted(names)}")
     for run_of, *counts in ((drawn, 200, 6), (extended, 20), (events, 6)):
         hit = data_path(run_of, *counts)
         require(hit["post_send"] and hit["post_recv"] and hit["doorbell"] and hit["polled"], f"probes that are not hit: {hit}")
         require(hit["arm"] or run_of is not events, "nobody has armed a queue")
-        report.note(f"probes: {dict(hit)}")
 
 
 def tshark(path, *words):
@@ -337,15 +317,12 @@ def tshark(path, *words):
     return [line for line in said if not line.startswith("Running as user")]
 
 
-@scenario("trace.outputs", 90)
-def outputs(report):
+@scenario("trace.outputs", 90, rxe="the events are ferroce's")
+def outputs(_report):
     """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
     with pair() as ends, tempfile.TemporaryDirectory() as folder:
         command(["ferroce", "trace", "--keep", folder, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
-        with open(OUT, encoding="utf-8") as f:
-            drawn = json.load(f)
+        drawn = held()
         files = [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if os.path.getsize(f"{folder}/{name}") > 24]
         made = {}
         for form in ("text", "html", "mermaid", "perfetto", "pcapng"):
@@ -363,17 +340,14 @@ def outputs(report):
         told = command(["capinfos", "-c", "-M", made["pcapng"]]).stdout
         require(f" {len(said)}" in told and all(f"PSN {row['psn']}" in "".join(said) for row in rows(drawn)), f"comments: {said[:3]}")
         require(sum("completes SEND of 3000 B" in line for line in said) >= 10, f"what completes a message: {said[-3:]}")
-        report.note(f"{len(said)} frames with comments, {cqes} completions, {len(events)} events of the timeline")
 
 
 PCAPS = "/tmp/trace-pcaps"
 
 
-@scenario("trace.pcaps", 480)
-def pcaps(report):
+@scenario("trace.pcaps", 480, rxe="the captures are made with ferroce")
+def pcaps(_report):
     """What `make pcaps` leaves: tshark finds in each capture what it is about, and a comment on each packet."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the captures are made with ferroce")
     with shell_words() as words:
         run(f"sh tests/examples/pcaps.sh {PCAPS}", words, 400)
     with open(f"{PCAPS}/list.txt", encoding="utf-8") as f:
@@ -389,28 +363,3 @@ def pcaps(report):
         require(found, f"{name}: no packet is {wanted}")
         require(about in command(["capinfos", path]).stdout, f"{name} does not say what it is about")
         require(os.path.getsize(path) < 128 << 10, f"{name} is large")
-        report.note(f"{name}: {len(found)} packets are {wanted}")
-
-
-# What `ferroce trace` must say of a status that tests/examples/statuses.c provokes.
-REASONS = {
-    "LOC_LEN_ERR": "longer than this receive", "REM_INV_REQ_ERR": "longer than the receive that it took",
-    "LOC_QP_OP_ERR": "max_rd_atomic 0", "LOC_PROT_ERR": "lkey does not cover", "MW_BIND_ERR": "IBV_ACCESS_MW_BIND",
-    "REM_ACCESS_ERR": "that of no region or window", "REM_OP_ERR": "names memory that is not accessible there",
-    "RETRY_EXC_ERR": "is in RESET since", "RNR_RETRY_EXC_ERR": "had no receive",
-}
-
-
-@scenario("trace.why", 90)
-def reasons(report):
-    """`ferroce trace` says why each request of tests/examples/statuses.c failed, by what was really wrong."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the events are ferroce's")
-    with loop() as end:
-        said = command(["ferroce", "trace", "--wire", "-o", OUT, "--", program("example_statuses"), end.dev, str(end.gid())]).stdout
-    found = {line.split(": ", 1)[0].rsplit(" ", 1)[-1]: line for line in said.splitlines() if line.startswith("- wr ")}
-    for status, words in REASONS.items():
-        require(status in found, f"nothing is said of {status}")
-        require(words in found[status], f"of {status}: {found[status]}")
-        report.note(found[status])
-    require("wr" in said and " flushed: " in said, "nothing is said of the flushed request")

@@ -18,7 +18,7 @@ ON_ANOTHER = {
     "aarch64": (
         "link.autoload", "link.up-down", "link.netns-exit", "pingpong.loop-local", "pingpong.loop-wire",
         "pingpong.veth-ipv4", "pingpong.veth-ipv6", "pingpong.services.loop-local", "pingpong.services.veth-ipv4",
-        "pingpong.times", "paths.small-mtu", "cm.rping-veth-ipv4", "cm.rping-veth-ipv6",
+        "queues.cq-fields", "paths.small-mtu", "cm.rping-veth-ipv4", "cm.rping-veth-ipv6",
         "verbs.notify", "verbs.order", "verbs.inline", "verbs.fence", "verbs.atomic-values", "verbs.atomic-crowd",
         "races.shared-queues", "link.reload"),
 }

@@ -5,7 +5,7 @@ the first and the last must fail: `make check ONLY=self` shows 2 passed, 6 faile
 import os
 import time
 
-from tests.guest.fabric import batch
+from tests.guest.fabric import batch, write
 from tests.guest.scenario import add, scenario
 
 PREFIX = "self."
@@ -19,8 +19,7 @@ def good(_report):
 @scenario("self.warning", 20)
 def warning(_report):
     """The kernel's log has a warning."""
-    with open("/dev/kmsg", "w", encoding="ascii") as f:
-        f.write("<4>WARNING: CPU: 0 PID: 1 at nowhere\n")
+    write("/dev/kmsg", "<4>WARNING: CPU: 0 PID: 1 at nowhere\n")
 
 
 @scenario("self.left-over", 20)
@@ -47,8 +46,7 @@ def dies(_report):
 @scenario("self.crash", 30)
 def crash(_report):
     """The guest's kernel dies."""
-    with open("/proc/sysrq-trigger", "w", encoding="ascii") as f:
-        f.write("c")
+    write("/proc/sysrq-trigger", "c")
     time.sleep(20)
 
 

@@ -2,12 +2,11 @@
 """Packets that outlive their sender: the memory they are made of comes back to nobody."""
 
 import re
-import subprocess
 
 from tests.guest import flavour
-from tests.guest.fabric import counters, devices, link_add, link_del, pair, wait_active, wait_until
+from tests.guest.fabric import add_links, counters, devices, link_del, pair, wait_until
 from tests.guest.peer import exchange
-from tests.guest.programs import listens, spawn
+from tests.guest.programs import both_running
 from tests.guest.scenario import command, require, scenario
 from tests.scenarios.link.link_life import loaded, unload
 
@@ -22,43 +21,25 @@ def waiting(end):
     return int(re.search(r"backlog \S+ (\d+)p", shown).group(1))
 
 
-def stream(ends):
-    """Starts a conversation of large messages that does not end by itself; returns its two processes."""
-    def side(end, *more):
-        return spawn(["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid()), "-p", str(PORT), "-m", "4096",
-                      "-s", "1000000", "-n", "1000000", *more], end.netns, subprocess.DEVNULL)
-
-    server = side(ends[0])
-    wait_until("the server listens", lambda: listens(server.pid, PORT))
-    return server, side(ends[1], ends[0].tcp)
-
-
 @scenario("in-flight.unload", 90)
-def unloaded(report):
+def unloaded(_report):
     """The module is unloaded while its packets wait in a queue; they arrive later, and a new link works."""
     with pair() as ends:
-        programs = stream(ends)
-        try:
+        server, client = (["ibv_rc_pingpong", "-d", end.dev, "-g", end.gid(), "-p", PORT, "-m", "4096", "-s", "1000000",
+                           "-n", "1000000"] for end in ends)
+        with both_running(server, [*client, ends[0].tcp], ends, PORT):
             wait_until("packets are sent", lambda: counters(ends[0].dev).get("sent_pkts", 0) > 1000)
             command(["tc", "qdisc", "add", "dev", ends[0].netdev, "root", "plug", "limit", str(PLENTY)],
                     netns=ends[0].netns)
             wait_until("packets wait", lambda: waiting(ends[0]))
-        finally:
-            for program in programs:
-                program.kill()
-                program.wait()
         for end in ends:
             link_del(end.dev, netns=end.netns)
         unload(flavour.current().module)
-        left = waiting(ends[0])
-        report.note(f"{left} batches and packets wait")
-        require(left, "no packet waits any more")
+        require(waiting(ends[0]), "no packet waits any more")
         command(["tc", "qdisc", "change", "dev", ends[0].netdev, "root", "plug", "release_indefinite"],
                 netns=ends[0].netns)
         wait_until("the queue is empty", lambda: not waiting(ends[0]))
         command(["tc", "qdisc", "del", "dev", ends[0].netdev, "root"], netns=ends[0].netns)
         require(not loaded() and not devices(), "the module came back")
-        for end in ends:
-            link_add(end.dev, end.netdev, netns=end.netns)
-            wait_active(end.dev)
+        add_links(ends)
         exchange(ends, 4, "-s", "1,65536")

@@ -20,8 +20,7 @@ ADDRESSES = ["10.77.0.1", "10.77.0.2"]
 
 
 class Traffic:
-    """The program that forks conversations. It runs in the first namespace and holds nothing of the others. Use it in
-    a `with`."""
+    """The program that forks conversations, in the first namespace. Use it in a `with`."""
 
     def __init__(self):
         self.proc = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -44,7 +43,6 @@ class Traffic:
         self.proc.stdout.close()
 
     def listen(self):
-        """Takes what the program has said."""
         while chunk := self.proc.stdout.read():
             self.text += chunk
         *lines, self.text = self.text.split(b"\n")
@@ -59,9 +57,8 @@ class Traffic:
             else:
                 {"running": self.running, "closed": self.closed}[word].add(int(pid))
 
-    def until(self, what, test, limit=20):
-        """Waits until the program has said something."""
-        end = time.monotonic() + limit * PATIENCE
+    def until(self, what, test):
+        end = time.monotonic() + 20 * PATIENCE
         while True:
             self.listen()
             if test():
@@ -71,8 +68,7 @@ class Traffic:
             time.sleep(0.002)
 
     def start(self, conversations):
-        """Starts conversations, each of ((device, GID index), (device, GID index), bytes), and waits until traffic
-        runs. Returns their processes."""
+        """Starts conversations, each of ((device, GID index), (device, GID index), bytes), until traffic runs; their processes."""
         self.forked, self.ended, self.errors, self.asked = [], {}, {}, {}
         self.running, self.closed = set(), set()
         for one, two, size in conversations:
@@ -85,7 +81,6 @@ class Traffic:
         return self.pids()
 
     def pids(self):
-        """All processes of the conversations."""
         return [pid for pair in self.forked for pid in pair]
 
     def alive(self):
@@ -137,7 +132,6 @@ class Site:
         return list(zip(DEVICES, self.gids))
 
     def delete_link(self, side):
-        """`rdma link delete`."""
         netlink.rdma_link_delete(self.numbers[DEVICES[side]])
 
     def delete_netdev(self, side):
@@ -147,11 +141,9 @@ class Site:
         self.spaces[1 - side].run(lambda: netlink.delete_netdev(self.spaces[side], f"v{side}"))
 
     def delete_space(self, side):
-        """`ip netns del`."""
         self.spaces[side].delete()
 
     def take_down(self):
-        """Whatever is left of it, in good order."""
         for side in range(2):
             if DEVICES[side] in netlink.rdma_devices():
                 try:

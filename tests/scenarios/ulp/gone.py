@@ -12,21 +12,18 @@ from tests.scenarios.ulp.storage import Load, module_goes, no_namespace_is_left,
 
 @contextmanager
 def nvme_disk(ends):
-    """A disk by NVMe over Fabrics."""
     with nvme.target(ends[1].ip4), nvme.connected(*ends) as host:
         yield host.disk
 
 
 @contextmanager
 def iser_disk(ends):
-    """A disk by iSER."""
     with iser.target(ends[1].ip4), iser.session(ends[1].ip4, replacement=2) as disk:
         yield disk
 
 
 @contextmanager
 def srp_disk(ends):
-    """A disk by SRP."""
     with srp.target(*ends[::-1]) as guid, srp.session(*ends, guid) as disk:
         yield disk
 
@@ -43,19 +40,15 @@ def wire_goes(ends):
     wait_until("both devices go", lambda: not devices())
 
 
-def gone(disk_of):
-    """A scenario: the initiator's device and the target's go at once."""
-    def run(report):
-        for act in (links_go, wire_goes, module_goes):
-            with two_links() as ends, disk_of(ends) as disk, Load(disk) as load:
-                load.moves("at first")
-                act(ends)
-                load.fails()
-        no_namespace_is_left()
-        report.note("three times")
-
-    return run
+def gone(_report, disk_of):
+    """The initiator's device and the target's go at once."""
+    for act in (links_go, wire_goes, module_goes):
+        with two_links() as ends, disk_of(ends) as disk, Load(disk) as load:
+            load.moves("at first")
+            act(ends)
+            load.fails()
+    no_namespace_is_left()
 
 
 for _name, _disk_of in (("nvme", nvme_disk), ("iser", iser_disk), ("srp", srp_disk)):
-    add(f"ulp.{_name}-gone", 180, f"{_name} under load: both links go, then the wire, then the module", gone(_disk_of))
+    add(f"ulp.{_name}-gone", 180, f"{_name} under load: both links go, then the wire, then the module", gone, _disk_of)

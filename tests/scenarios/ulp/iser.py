@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """iSCSI over RDMA: the stock kernel's LIO target with a RAM disk, and open-iscsi."""
 
-import glob
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from tests.guest.fabric import wait_until
 from tests.guest.programs import listens_at
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, used, write
 
 NAME = "iqn.2026-01.org.example:ferroce"
 INITIATOR = f"{NAME}-host"
@@ -65,15 +64,14 @@ def session(address, replacement=120):
 
 
 def disks():
-    """The disks of sessions."""
-    return [os.path.basename(path) for path in glob.glob("/sys/class/iscsi_session/*/device/target*/*/block/*")]
+    return disks_of("iscsi_session/*")
 
 
 @scenario("ulp.iser", 180)
-def iser(report):
+def iser(_report):
     """iSCSI over RDMA between two devices: fio verifies, both disks compared."""
     with two_links() as ends, target(ends[1].ip4), session(ends[1].ip4) as disk:
         kind = command(["iscsiadm", "-m", "session"]).stdout
         require(re.search(r"^iser: ", kind, re.M), f"not by iSER: {kind}")
-        lio.used(ends, disk, report)
+        used(ends, disk, lio.SIZE)
     no_namespace_is_left()

@@ -4,14 +4,12 @@
 import os
 from contextlib import contextmanager
 
-from tests.guest.fabric import counters
 from tests.guest.scenario import command
-from tests.scenarios.ulp.storage import MIB, grown, modules, own_mounts, same, verified, write
+from tests.scenarios.ulp.storage import DISK, MIB, configfs, modules, ram_disk, write
 
 LIO = "/sys/kernel/config/target"
 BACKSTORE = f"{LIO}/core/iblock_0"
 DEVICE = f"{BACKSTORE}/disk"
-DISK = "/dev/ram0"
 SIZE = 8 * MIB
 
 
@@ -22,14 +20,12 @@ class Tree:
         self.undo = []
 
     def folder(self, path):
-        """Makes a folder if it is not there."""
         if not os.path.isdir(path):
             os.mkdir(path)
             self.undo.append((os.rmdir, path))
         return path
 
     def link(self, target, path):
-        """Makes a link."""
         os.symlink(target, path)
         self.undo.append((os.unlink, path))
 
@@ -45,7 +41,6 @@ class Tree:
         self.link(lun, f"{seen}/disk")
 
     def on(self, path):
-        """Switches something on."""
         write(path, "1")
         self.undo.append((lambda path: write(path, "0"), path))
 
@@ -53,16 +48,14 @@ class Tree:
 @contextmanager
 def target(*names):
     """A tree with a disk, and these modules."""
-    own_mounts()
-    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    ram_disk(SIZE)
     # The driver of SCSI disks, for who has no udev that loads it when one comes.
     command(["modprobe", "sd_mod"])
     # LIO loads each of its kinds of disks that there is when it is first used.
     kinds = [name for name in ("target_core_iblock", "target_core_file", "target_core_pscsi", "target_core_user")
              if command(["modinfo", "-n", name], ok=None).returncode == 0]
     with modules("brd", *kinds, *names):
-        if not os.path.isdir(LIO):
-            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+        configfs()
         tree = Tree()
         try:
             for path in (BACKSTORE, DEVICE):
@@ -73,12 +66,3 @@ def target(*names):
         finally:
             for undo, path in reversed(tree.undo):
                 undo(path)
-
-
-def used(ends, disk, report):
-    """The disk of a session holds what was written, and so does the target's; both devices have moved all of it."""
-    before = [counters(end.dev) for end in ends]
-    verified(disk, SIZE // MIB)
-    same(disk, DISK, SIZE)
-    grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
-    report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")

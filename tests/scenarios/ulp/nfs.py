@@ -14,9 +14,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 
-from tests.guest import flavour
-from tests.guest.fabric import (
-    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
+from tests.guest.fabric import add_links, batch, counters, devices, link_del, linked, read, two_ends, wait_until, wire, write
 from tests.guest.programs import listens, listens_at
 from tests.guest.scenario import add, command, require, say, scenario
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
@@ -34,33 +32,18 @@ GOING = (errno.EINVAL, errno.ENODEV)
 VERSIONS = {"3": "vers=3,nolock,mountproto=tcp,mountport=20048", "4.2": "vers=4.2"}
 
 
-def add_links(ends, drivers=(None, None)):
-    """A link to the netdev of each."""
-    for end, driver in zip(ends, drivers):
-        link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
-    for end in ends:
-        wait_active(end.dev)
-
-
 @contextmanager
-def two_ends(drivers):
+def client_and_server(drivers):
     """A device in a namespace for the client, and one in the first for the server."""
-    drivers = drivers or (flavour.current(), flavour.current())
-    ends = (End(drivers[0].prefix + "1", "fa", "v1", "10.77.0.2", "fd77::2", "10.77.0.2"),
-            End(drivers[1].prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"))
-    client = ends[0]
+    server, client = two_ends((None, "fa"), ("v0", "v1"), drivers and drivers[::-1])
     with wire():
         try:
             batch([f"netns add {client.netns}", f"link set {client.netdev} netns {client.netns}"])
             batch(["link set lo up", f"link set {client.netdev} up", f"addr add {client.ip4}/24 dev {client.netdev}"],
                   netns=client.netns)
-            add_links(ends, drivers)
-            with counters_if_it_fails():
+            with linked((client, server), drivers or (None, None)) as ends:
                 yield ends
         finally:
-            for end in ends:
-                if end.dev in devices():
-                    link_del(end.dev, netns=end.netns)
             if os.path.exists(f"/run/netns/{client.netns}"):
                 batch([f"netns del {client.netns}"])
 
@@ -137,7 +120,7 @@ def served(drivers=None):
     """A server at the second end of a pair."""
     own_mounts()
     with modules("nfsd", "rpcrdma", "nfsv3", "nfsv4"):
-        with two_ends(drivers) as ends, Server() as server:
+        with client_and_server(drivers) as ends, Server() as server:
             yield ends, server
         no_namespace_is_left()
 
@@ -145,22 +128,18 @@ def served(drivers=None):
 def forget():
     """Drops what the client has cached."""
     os.sync()
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
-        f.write("3")
+    write("/proc/sys/vm/drop_caches", 3)
 
 
 def files(top):
-    """Every file below a folder."""
     return sorted(os.path.relpath(os.path.join(where, name), top) for where, _, names in os.walk(top) for name in names)
 
 
 def equal(one, other):
-    """Two trees hold the same."""
     names = files(one)
     require(names == files(other), f"{one} and {other} hold other files")
     wrong = filecmp.cmpfiles(one, other, names, shallow=False)[1:]
     require(not any(wrong), f"{one} and {other} differ in {wrong}")
-    return len(names)
 
 
 def transfer(ends, version):
@@ -172,7 +151,7 @@ def transfer(ends, version):
 
 
 @scenario("ulp.nfs", 180)
-def nfs(report):
+def nfs(_report):
     """NFS 3 and 4.2 over RDMA: fio verifies, a tree copied and compared, a program built in it."""
     with served() as (ends, _):
         with mounted(ends, "3"):
@@ -181,12 +160,11 @@ def nfs(report):
             transfer(ends, "4.2")
             shutil.copytree(SOURCES, f"{MOUNT}/tests")
             forget()
-            count = equal(SOURCES, f"{MOUNT}/tests")
+            equal(SOURCES, f"{MOUNT}/tests")
             equal(SOURCES, f"{EXPORT}/tests")
             command(["gcc", "-o", "made", "-Itests/guest/lib_c", *glob.glob(f"{MOUNT}/tests/scenarios/teardown/traffic_c/*.c"),
                      "tests/guest/lib_c/rdma.c", "tests/guest/lib_c/control.c", "-libverbs"], timeout=120, cwd=MOUNT)
             require(os.access(f"{EXPORT}/made", os.X_OK), "the server has no program")
-            report.note(f"{count} files; {counters(ends[0].dev)['sent_pkts']} packets of the client")
 
 
 @contextmanager
@@ -200,7 +178,7 @@ def unheard(end):
 
 
 @scenario("ulp.nfs-lost", 180)
-def lost(report):
+def lost(_report):
     """NFS 4.2 under load: the server restarted, the client's link deleted and back, then the server's."""
     with served() as (ends, server), mounted(ends, "4.2"), Load(f"{MOUNT}/file", excused=GOING) as load:
         load.moves("at first")
@@ -212,17 +190,15 @@ def lost(report):
         load.moves("when the server is back")
         for end, whose in zip(ends, ("client's", "server's")):
             link_del(end.dev, netns=end.netns)
-            link_add(end.dev, end.netdev, netns=end.netns)
-            wait_active(end.dev)
+            add_links([end])
             load.moves(f"when the {whose} link is back")
         refused = command(["umount", MOUNT], ok=None)
         require(refused.returncode, "a mount in use went")
         load.ends()
-    report.note("three interruptions")
 
 
 @scenario("ulp.nfs-gone", 180)
-def gone(report):
+def gone(_report):
     """NFS 4.2 under load: the module is unloaded with both devices, and loaded again; then the client's network
     namespace loses its name, and goes with the mount."""
     with served() as (ends, _):
@@ -235,17 +211,13 @@ def gone(report):
             load.moves("in a namespace without a name")
             load.ends()
         wait_until("both devices go with the namespace", lambda: not devices())
-    report.note("two interruptions")
 
 
-def between_drivers(order):
-    """A scenario: the first end is the client."""
-    def run(_report):
-        with rxe_loaded(), served(ORDERS[order]) as (ends, _), mounted(ends, "4.2"):
-            transfer(ends, "4.2")
-
-    return run
+def between_drivers(_report, order):
+    """The first end is the client."""
+    with rxe_loaded(), served(ORDERS[order]) as (ends, _), mounted(ends, "4.2"):
+        transfer(ends, "4.2")
 
 
 for _order in ORDERS:
-    add(f"ulp.nfs-{_order}", 120, f"NFS 4.2 over RDMA between the drivers, {_order}: fio verifies", between_drivers(_order))
+    add(f"ulp.nfs-{_order}", 120, f"NFS 4.2 over RDMA between the drivers, {_order}: fio verifies", between_drivers, _order)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """SCSI over RDMA (SRP): the stock kernel's LIO target with a RAM disk, and its initiator, connected by rdma_cm."""
 
-import glob
 import os
 from contextlib import contextmanager, suppress
 
 from tests.guest.fabric import IB, gid_table, read, wait_until
 from tests.guest.scenario import scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, disks_of, no_namespace_is_left, two_links, used, write
 
 PORT = 5555
 PORTS = "/sys/class/srp_remote_ports"
@@ -17,8 +16,7 @@ PARAMETERS = "/sys/module/ib_srp/parameters"
 
 @contextmanager
 def target(there, here):
-    """The target at one device, with one disk for the initiator at another. Gives the number that an initiator asks for it
-    by."""
+    """The target at one device, with a disk for the initiator at another; gives the number that it asks for it by."""
     with lio.target("ib_srpt", "ib_srp") as tree:
         # A port by its first GID, an initiator by its extension, which is 0, and the GUID of its node: by addresses srpt
         # would take the one that was connected to for the initiator's.
@@ -39,8 +37,7 @@ def target(there, here):
 
 
 def disks():
-    """The disks of sessions."""
-    return [os.path.basename(path) for path in glob.glob("/sys/class/srp_host/host*/device/target*/*/block/*")]
+    return disks_of("srp_host/host*")
 
 
 @contextmanager
@@ -63,9 +60,9 @@ def session(here, there, guid):
 
 
 @scenario("ulp.srp", 180)
-def srp(report):
+def srp(_report):
     """SCSI over RDMA between two devices: fio verifies, both disks compared. Without shared receives, at the end of which
     srpt gives back a cache that it has not taken."""
     with two_links() as ends, target(*ends[::-1]) as guid, session(*ends, guid) as disk:
-        lio.used(ends, disk, report)
+        used(ends, disk, lio.SIZE)
     no_namespace_is_left()

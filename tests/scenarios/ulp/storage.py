@@ -12,14 +12,15 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest import flavour
-from tests.guest.fabric import (
-    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
+from tests.guest import fabric, flavour
+from tests.guest.fabric import batch, counters, linked, read, two_ends, wait_until, wire
 from tests.guest.scenario import PATIENCE, Failed, command, require, say
 
 FIO = ["fio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
        "--output-format=terse"]
 MIB = 1 << 20
+# What a target has.
+DISK = "/dev/ram0"
 
 
 def own_mounts():
@@ -37,10 +38,8 @@ def modules(*names):
 
 
 def write(path, text):
-    """Writes a small file of the kernel's."""
     say(f"+ {text} > {path}")
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
+    fabric.write(path, text)
 
 
 # Packets between two addresses of one namespace go by the netdevs only if the table `local` is asked last.
@@ -53,13 +52,11 @@ def route(ends):
 
 
 @contextmanager
-def two_links(driver=None, prefix=None):
-    """Two devices on the two netdevs of a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER
-    know; of the flavour under test, or of another."""
-    driver = driver or flavour.current()
-    prefix = prefix or driver.prefix
-    ends = (End(prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"),
-            End(prefix + "1", None, "v1", "10.77.0.2", "fd77::2", "10.77.0.2"))
+def two_links(driver=None):
+    """Two devices on a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER know; of the flavour
+    under test, or of another."""
+    drivers = (driver or flavour.current(),) * 2
+    ends = two_ends((None, None), ("v0", "v1"), drivers)
     with wire():
         batch([f"addr add {ends[1].ip4}/24 dev v1"])
         for end in ends:
@@ -68,17 +65,10 @@ def two_links(driver=None, prefix=None):
         batch([f"rule add {rule}" for rule in RULES] + ["rule del pref 0"])
         try:
             route(ends)
-            for end in ends:
-                link_add(end.dev, end.netdev, driver=driver)
-            for end in ends:
-                wait_active(end.dev)
-            with counters_if_it_fails():
+            with linked(ends, drivers):
                 yield ends
         finally:
             batch(["rule add pref 0 lookup local"] + [f"rule del {rule}" for rule in RULES])
-            for end in ends:
-                if end.dev in devices():
-                    link_del(end.dev)
 
 
 def module_goes(_ends):
@@ -86,11 +76,28 @@ def module_goes(_ends):
     command(["modprobe", "-r", flavour.current().module])
 
 
-def verified(path, mib=8):
+def verified(path, mib):
     """fio writes a file or a disk and reads it back: random 4 KiB in its first half, 1 MiB in sequence in the other."""
     half = mib * MIB // 2
     command([*FIO, "--ioengine=libaio", "--iodepth=32", f"--filename={path}", f"--size={half}", "--name=random",
              "--rw=randwrite", "--bs=4k", "--name=sequential", "--stonewall", f"--offset={half}", "--rw=write", "--bs=1M"], timeout=120)
+
+
+def disks_of(pattern):
+    """The names of the disks whose folders in sysfs are these."""
+    return [os.path.basename(path) for path in glob.glob(f"/sys/class/{pattern}/device/target*/*/block/*")]
+
+
+def ram_disk(size):
+    """A disk for a target. What is mounted from here on is the scenario's own."""
+    own_mounts()
+    command(["modprobe", "brd", "rd_nr=1", f"rd_size={size >> 10}"])
+
+
+def configfs():
+    """By which the kernel's targets are told what to do; their modules bring it."""
+    if not os.path.ismount("/sys/kernel/config"):
+        command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
 
 
 def disk_file(disks):
@@ -112,10 +119,10 @@ class Load:
     # engines those that have many requests of one thread under way take that for a block that is full of what it is not.
     THREADS = 16
 
-    def __init__(self, path, mib=4, excused=()):
+    def __init__(self, path, excused=()):
         self.out = tempfile.TemporaryFile("w+")
         self.excused = excused
-        part = mib * MIB // self.THREADS
+        part = 4 * MIB // self.THREADS
         argv = [*FIO, "--ioengine=psync", f"--numjobs={self.THREADS}", f"--size={part}", f"--offset_increment={part}",
                 f"--filename={path}", "--name=load", "--rw=randwrite", "--bs=16k", "--verify_backlog=4", "--time_based",
                 "--runtime=3600"]
@@ -146,7 +153,6 @@ class Load:
         self.out.close()
 
     def text(self):
-        """What it has printed."""
         self.out.seek(0)
         text = self.out.read()
         say(f"fio: {text[-2000:]}")
@@ -157,13 +163,12 @@ class Load:
         found = re.search(r"(?m)^wchar: (\d+)", read(f"/proc/{self.proc.pid}/io") or "")
         return int(found[1]) if found else 0
 
-    def moves(self, what, mib=1):
-        """Waits until so much more has been written."""
+    def moves(self, what):
+        """Waits until a MiB more has been written."""
         before = self.written()
-        wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + mib * MIB, 60)
+        wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + MIB, 60)
 
     def _show_threads(self):
-        """What each of its threads is at."""
         say(f"fio has written {self.written()} bytes")
         for task in glob.glob(f"/proc/{self.proc.pid}/task/*"):
             state = re.search(r"(?m)^State:\s*(.*)", read(f"{task}/status") or "")
@@ -178,7 +183,6 @@ class Load:
         return True
 
     def ends(self):
-        """Ends it."""
         self._alive()
         self.proc.send_signal(signal.SIGINT)
         error = self._result()
@@ -221,6 +225,14 @@ def same(one, other, size):
     with open(one, "rb") as a, open(other, "rb") as b:
         for offset in range(0, size, MIB):
             require(a.read(MIB) == b.read(MIB), f"{one} and {other} differ in the MiB at {offset}")
+
+
+def used(ends, disk, size, names=("sent_pkts", "rcvd_pkts"), least=None):
+    """A disk holds what was written, and so does the target's; each device has moved all of it, by the counters of these names."""
+    before = [counters(end.dev) for end in ends]
+    verified(disk, size // MIB)
+    same(disk, DISK, size)
+    grown(ends, before, names, least or size // 4096)
 
 
 def no_namespace_is_left():

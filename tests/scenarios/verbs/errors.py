@@ -2,14 +2,13 @@
 """The table of errors: every status that a reliable connection can report, each with all its causes.
 
 The C program `verbs_cases` provokes and judges them, family by family: by the local path, by packets on one device,
-and between two network namespaces. `python3 -m tests.lab guest python3 -m tests.scenarios.verbs.errors` prints the table.
+and between two network namespaces.
 """
 
 import re
-import sys
 
 from tests.guest.cases import cases, run_program
-from tests.guest.fabric import WAYS, each_way, loop, pair
+from tests.guest.fabric import each_way, loop, pair
 from tests.guest.scenario import Failed, add, last_line, require
 
 VETH = "between two namespaces"
@@ -26,56 +25,33 @@ def judge(report, done):
         raise Failed(f"no causes were tried: {last_line(done.stdout)}")
 
 
-def family(what, veth):
-    """A scenario: one family of causes on one device, by each way, or between two."""
-    def run(report):
-        def on(*ends):
-            judge(report, run_program(f"table-{what.name}", *ends, seconds=what.seconds))
+def family(report, what, veth):
+    """One family of causes on one device, by each way, or between two."""
+    def on(*ends):
+        judge(report, run_program(f"table-{what.name}", *ends, seconds=what.seconds))
 
-        if veth:
-            with pair() as ends:
-                on(*ends)
-        else:
-            with loop() as end:
-                each_way(report, end, [way for way in what.ways if way != "veth"], lambda _: on(end))
-
-    return run
+    if veth:
+        with pair() as ends:
+            on(*ends)
+    else:
+        with loop() as end:
+            each_way(report, end, [way for way in what.ways if way != "veth"], lambda _: on(end))
 
 
-def main():
-    """Prints the table, for all three ways."""
-    seconds, failed = sum(what.seconds for what in cases("errors")), 0
-    for way in (*WAYS, VETH):
-        print(f"\n{way}:")
-        if way == VETH:
-            with pair() as ends:
-                failed |= run_program("table", *ends, seconds=seconds).returncode
-        else:
-            with loop(way == "local") as end:
-                failed |= run_program("table", end, seconds=seconds).returncode
-    return failed
+def printed(report, what, rows):
+    """A table that the program prints while it provokes one row after the other."""
+    with loop(False) as end:
+        lines = what.run(end).splitlines()
+    for line in lines:
+        report.note(line)
+    require(sum("|" in line for line in lines) == rows, f"{len(lines)} lines, and not {rows}")
 
-
-def printed(what, rows):
-    """A scenario: a table that the program prints while it provokes one row after the other."""
-    def run(report):
-        with loop(False) as end:
-            lines = what.run(end).splitlines()
-        for line in lines:
-            report.note(line)
-        require(sum("|" in line for line in lines) == rows, f"{len(lines)} lines, and not {rows}")
-
-    return run
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 for _what in cases("errors"):
-    add(f"errors.{_what.name}", (_what.seconds + 30) * 2, f"{_what.shows}; on one device, by both ways", family(_what, False))
+    add(f"errors.{_what.name}", (_what.seconds + 30) * 2, f"{_what.shows}; on one device, by both ways", family, _what, False)
     if "veth" in _what.ways:
-        add(f"errors.{_what.name}.veth", _what.seconds + 30, f"{_what.shows}; {VETH}", family(_what, True))
+        add(f"errors.{_what.name}.veth", _what.seconds + 30, f"{_what.shows}; {VETH}", family, _what, True)
 
 # As many rows as the enumeration of libibverbs has. The events of a port are the same on every path.
 (_what,) = (_what for _what in cases("tables") if _what.name == "every-event")
-add("errors.every-event", _what.seconds + 30, _what.shows, printed(_what, 20))
+add("errors.every-event", _what.seconds + 30, _what.shows, printed, _what, 20)

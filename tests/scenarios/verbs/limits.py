@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.cases import Talker, cases
-from tests.guest.fabric import loop, pair, read, wait_until
+from tests.guest.fabric import loop, pair, read, wait_until, write
 from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, command, require, scenario, shortened
 from tests.judges import leaks
 from tests.scenarios.messages.pingpong import talk
@@ -24,15 +24,7 @@ FOOTPRINT = 5.2 * 1024
 CASES = {what.name: what for what in cases("limits")}
 
 
-def only_ferroce():
-    """rdma_rxe charges nobody, and takes a minute for the regions."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe bounds nothing")
-
-
 class Group:
-    """A memory cgroup."""
-
     def __init__(self, path):
         self.path = path
 
@@ -44,18 +36,14 @@ class Group:
         return int(found[1])
 
     def write(self, name, value):
-        """Sets something."""
-        with open(f"{self.path}/{name}", "w", encoding="ascii") as f:
-            f.write(str(value))
+        write(f"{self.path}/{name}", value)
 
     def enter(self):
-        """Puts this process into it."""
         self.write("cgroup.procs", os.getpid())
 
 
 @contextmanager
 def cgroup(controller):
-    """A cgroup with a controller."""
     mounted = re.search(r"^\S+ (\S+) cgroup2 ", read("/proc/mounts") or "", re.M)
     base = mounted[1] if mounted else "/run/cgroup2"
     if not mounted:
@@ -88,10 +76,9 @@ def memory_group(limit):
         yield group
 
 
-@scenario("limits.memory-cgroup", 90)
+@scenario("limits.memory-cgroup", 90, rxe="rdma_rxe bounds nothing")
 def memory_cgroup(report):
     """Rings are charged to the cgroup of who makes them: its limit ends it, and all comes back."""
-    only_ferroce()
     limit = 96 * MIB
     with loop(True) as end, memory_group(limit) as group, Talker(end, "limit-cgroup", group.enter) as talker:
         require(talker.line() == "0 queues", "the program did not begin")
@@ -99,16 +86,12 @@ def memory_cgroup(report):
         talker.tell()
         require(talker.line() == "4 queues", "the first queues")
         charged = group.number("memory.current") - before
-        report.note(f"{charged / MIB:.1f} MiB charged for four queues of 4 MiB; memory.stat: "
-                    + ", ".join(f"{key} {group.number('memory.stat', key) / MIB:.1f} MiB"
-                                for key in ("anon", "kernel", "vmalloc")))
         require(charged >= 4 * RING * 9 // 10, f"{charged} bytes were charged for {4 * RING} of rings")
         talker.tell()
         line = talker.line()
         if line and not line.startswith("failed"):
             count = int(line.split()[0])
             require(count > 4 and count * RING <= limit, f"{line} of 4 MiB in a cgroup of {limit} bytes")
-            report.note(f"queue {count + 1} was refused")
             talker.tell()
             require(talker.line() == "0 queues", "destroying the queues")
             # The program still runs.
@@ -123,14 +106,12 @@ def memory_cgroup(report):
             require(status == -signal.SIGKILL and group.number("memory.events", "oom_kill") == 1,
                     f"the program ended with {status}")
             report.allow("out of memory in a cgroup")
-            report.note("the program was killed for want of memory in its cgroup")
             wait_until("the charge is given back", lambda: group.number("memory.current") < RING)
 
 
-@scenario("limits.memlock", 60)
+@scenario("limits.memlock", 60, rxe="rdma_rxe bounds nothing")
 def memlock(_report):
     """Rings of an ordinary user are under RLIMIT_MEMLOCK with what he pins, and free it when they go."""
-    only_ferroce()
     with loop(True) as end:
         CASES["limit-memlock"].run(end)
 
@@ -148,17 +129,15 @@ def reloaded(*options):
         command(["modprobe", module])
 
 
-@scenario("limits.device", 90)
-def device(report):
+@scenario("limits.device", 90, rxe="rdma_rxe bounds nothing")
+def device(_report):
     """All kinds of objects are counted: limits hold, what goes makes room, and what is refused or fails leaves no trace."""
-    only_ferroce()
     with reloaded(f"most_objects={MOST}"), loop(True) as end, leaks.none_kept():
-        for line in CASES["limit-device"].run(end, MOST=str(MOST)).splitlines()[:-1]:
-            report.note(line)
+        CASES["limit-device"].run(end, MOST=str(MOST))
 
 
 @scenario("limits.rdma-cgroup", 60)
-def rdma_cgroup(report):
+def rdma_cgroup(_report):
     """The rdma controller of cgroups bounds the objects of each kind, and has its count back when they go."""
     with loop(True) as end, cgroup("rdma") as group:
         group.write("rdma.max", f"{end.dev} hca_handle=1 hca_object={MOST}")
@@ -168,15 +147,12 @@ def rdma_cgroup(report):
 
         CASES["limit-objects"].run(end, group=group, MOST=str(MOST))
         wait_until("all is given back", lambda: set(used()) <= {"hca_handle=0 hca_object=0"})
-        events = read(f"{group.path}/rdma.events") or ""
-        report.note(f"refusals: {events}")
 
 
 def shrink():
     """Memory is short: what can give some back does, and the log says nothing of it."""
     for value in "42":
-        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
-            f.write(value)
+        write("/proc/sys/vm/drop_caches", value)
 
 
 def packet_pages():
@@ -186,10 +162,9 @@ def packet_pages():
     return int(found)
 
 
-@scenario("limits.packet-memory", 90)
-def packet_memory(report):
+@scenario("limits.packet-memory", 90, rxe="rdma_rxe bounds nothing")
+def packet_memory(_report):
     """Pages that packets were made in are bounded, and the kernel has the full ones back, also while they are in use."""
-    only_ferroce()
     # For each CPU 64 that were full and the one that it fills, of 32 KiB each; that one stays.
     cpus, page = os.cpu_count(), max(1, 32768 // os.sysconf("SC_PAGE_SIZE"))
     with pair() as ends:
@@ -213,13 +188,11 @@ def packet_memory(report):
         finally:
             ended.set()
             presser.join()
-        report.note(f"{kept} pages, {left} under pressure")
 
 
-@scenario("footprint.queue-pairs", 120)
+@scenario("footprint.queue-pairs", 120, rxe="rdma_rxe bounds nothing")
 def footprint(report):
     """An idle queue pair of RC with the smallest rings takes few slabs, and gives them back."""
-    only_ferroce()
     count, sizes = shortened(512, 128), leaks.slab_sizes()
 
     def said(talker, line):

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.cases import Talker
-from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
-from tests.guest.scenario import PATIENCE, Skipped, command, require, say, scenario
+from tests.guest.fabric import IB, counters, loop, pair, read, wait_until, write
+from tests.guest.scenario import PATIENCE, command, require, say, scenario
 from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import talk
 
 # What the program has: see observed.c.
 RECEIVES, SENDS, REGION = 3, 5, 3 * 4096
@@ -50,12 +50,10 @@ class Observed(Talker):
             raise
 
     def wait(self):
-        """Until it has done what it was asked."""
         said = self.line()
         require(said == "done", said or "the program has ended")
 
     def do(self, what):
-        """Has it done."""
         self.tell(what)
         self.wait()
 
@@ -73,8 +71,6 @@ class Observed(Talker):
 @contextmanager
 def observed(end):
     """The program, to its end."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe tells no details, and counts no queue pairs")
     with Observed(end) as program:
         yield program
         program.tell("end")
@@ -88,8 +84,8 @@ def want(row, **values):
     require(not wrong, f"shown as {wrong}, and not as {({key: values[key] for key in wrong})}, in {row}")
 
 
-@scenario("observe.resources", 90)
-def resources(report):
+@scenario("observe.resources", 90, rxe="rdma_rxe tells no details, and counts no queue pairs")
+def resources(_report):
     """`rdma resource show -dd` tells of queue pairs, queues and regions what their program has just done with them."""
     with loop(True) as end, observed(end) as it:
         want(it.qp(it.a), sq_size=64, sq_pending=0, rq_size=64, rq_left=0, path="local", path_mtu=1024, timeout=15,
@@ -114,15 +110,13 @@ def resources(report):
         require(all(row["pieces"] >= 1 for row in regions.values()), f"regions without memory: {regions}")
         require(it.shown("pd") and it.shown("ctx"), "its protection domain or its context is not shown")
         everything = json.dumps([it.shown(kind) for kind in ("qp", "cq", "mr", "srq", "pd", "ctx")])
-        for line in command(["rdma", "-dd", "resource", "show", "qp", "lqpn", str(it.a)]).stdout.splitlines():
-            report.note(line.strip())
         maps = read(f"/proc/{it.proc.pid}/maps") or ""
         secrets = {int(part, 16) for line in maps.splitlines() for part in line.split()[0].split("-")}
         numbers = {int(word, 0) for word in re.findall(r"\b(?:0x[0-9a-f]+|\d+)\b", everything)}
         require(not secrets & numbers, "an address of the process is shown")
 
 
-@scenario("observe.pinning", 60)
+@scenario("observe.pinning", 60, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def pinning(_report):
     """A region is shown while its process registers it again, and waits for the disk behind the new memory."""
     with loop(True) as end, slow_disk() as disk, observed(end) as it:
@@ -141,7 +135,6 @@ def pinning(_report):
 
 
 def statistic(*argv, ok=(0,)):
-    """`rdma statistic qp ...`."""
     return command(["rdma", "statistic", "qp", *argv], ok=ok)
 
 
@@ -177,7 +170,7 @@ def received(values):
     return values["rcvd_pkts"] - values["duplicate_request"]
 
 
-@scenario("observe.counters-of-queue-pairs", 120)
+@scenario("observe.counters-of-queue-pairs", 120, rxe="rdma_rxe tells no details, and counts no queue pairs")
 def counters_of_queue_pairs(_report):
     """`rdma statistic qp`: queue pairs are counted apart, one or several together, and the sums of the port stay right."""
     with loop(False) as end:
@@ -233,68 +226,58 @@ def counters_of_queue_pairs(_report):
             statistic("set", "link", link, "auto", "off")
 
 
-@scenario("observe.port-counters", 60)
-def port_counters(report):
+def port(end):
+    """What is in sysfs of every RDMA port."""
+    folder = f"{IB}/{end.dev}/ports/1/counters"
+    return {name: int(read(f"{folder}/{name}")) for name in os.listdir(folder)}
+
+
+@scenario("observe.port-counters", 60, rxe="rdma_rxe tells no details, and counts no queue pairs")
+def port_counters(_report):
     """`counters/` of the port in sysfs, as every RDMA port has them, say the same as `hw_counters/`."""
     with loop(False) as end, observed(end) as it:
-        folder = f"{IB}/{end.dev}/ports/1/counters"
-
-        def shown():
-            return {name: int(read(f"{folder}/{name}")) for name in os.listdir(folder)}
-
         def agree():
-            now, ours = shown(), counters(end.dev)
+            now, ours = port(end), counters(end.dev)
             return [now[f"port_{way}_packets"] == ours[f"{ours_way}_pkts"] and
                     now[f"port_{way}_data"] == ours[f"{ours_way}_bytes"] // 4
                     for way, ours_way in (("xmit", "sent"), ("rcv", "rcvd"))] == [True, True]
 
-        require({"port_rcv_errors", "port_xmit_discards", "symbol_error"} <= set(shown()), f"only {sorted(shown())}")
+        require({"port_rcv_errors", "port_xmit_discards", "symbol_error"} <= set(port(end)), f"only {sorted(port(end))}")
         it.do("send p 20 3000")
         wait_until("both say the same", agree)
-        require(shown()["port_xmit_packets"] >= 60, f"60 packets and their answers: {shown()}")
+        require(port(end)["port_xmit_packets"] >= 60, f"60 packets and their answers: {port(end)}")
         statistic("bind", "link", f"{end.dev}/1", "lqpn", str(it.a))
         it.do("send p 20 3000")
         wait_until("both say the same, with a queue pair counted apart", agree)
-        require(shown()["port_xmit_packets"] >= 120, f"120 packets and their answers: {shown()}")
+        require(port(end)["port_xmit_packets"] >= 120, f"120 packets and their answers: {port(end)}")
         statistic("unbind", "link", f"{end.dev}/1", "cntn", str(next(iter(sets(end)))), "lqpn", str(it.a))
         wait_until("both say the same afterwards", agree)
-        require(not shown()["port_rcv_errors"], "errors without a cause")
+        require(not port(end)["port_rcv_errors"], "errors without a cause")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             s.sendto(b"short", (end.ip4, 4791))
-        wait_until("what is no packet is an error", lambda: shown()["port_rcv_errors"] == 1)
-        report.note(str(shown()))
+        wait_until("what is no packet is an error", lambda: port(end)["port_rcv_errors"] == 1)
 
 
-@scenario("observe.port-counters-local", 60)
-def port_counters_local(report):
+@scenario("observe.port-counters-local", 60, rxe="rdma_rxe has no local path")
+def port_counters_local(_report):
     """What a device sends to itself without packets is in `counters/` as sent and as received."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("rdma_rxe has no local path")
     with loop(True) as end, observed(end) as it:
-        folder = f"{IB}/{end.dev}/ports/1/counters"
-
-        def shown():
-            return {name: int(read(f"{folder}/port_{name}")) for name in ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")}
-
-        before, ours = shown(), counters(end.dev)
+        before, ours = port(end), counters(end.dev)
         it.do("send p 20 3000")
         wait_until("the messages are counted",
                    lambda: counters(end.dev)["local_bytes"] - ours["local_bytes"] >= 20 * 3000)
-        after = shown()
-        require(after["xmit_data"] - before["xmit_data"] >= 20 * 3000 // 4 and
-                after["rcv_data"] - before["rcv_data"] >= 20 * 3000 // 4, f"data: {before}, {after}")
-        require(after["xmit_packets"] - before["xmit_packets"] >= 20 and
-                after["rcv_packets"] - before["rcv_packets"] >= 20, f"packets: {before}, {after}")
-        report.note(str(after))
+        after = port(end)
+        for name, least in (("xmit_data", 20 * 3000 // 4), ("rcv_data", 20 * 3000 // 4), ("xmit_packets", 20), ("rcv_packets", 20)):
+            require(after[f"port_{name}"] - before[f"port_{name}"] >= least, f"{name}: {before}, {after}")
 
 
 @scenario("observe.performance-mads", 120)
-def performance_mads(report):
+def performance_mads(_report):
     """libibumad asks the other device for the counters of its port: it answers what sysfs says. By IPv6 alone, for ib_mad
     takes the routing header of every answer for one of IPv6 when it looks for the question (`rcv_has_same_gid`)."""
     names = ("port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets")
     with pair() as ends:
-        once(ends, 6, 1024, iters=20)
+        talk(ends, 6, 1024, iters=20)
         here, there = ends
 
         def shown():
@@ -313,7 +296,6 @@ def performance_mads(report):
                 require(all(b <= value <= a for b, value, a in zip(before, values, after)),
                         f"attribute {attribute:#x} is {values}; sysfs says {before}, then {after}")
                 require(after[2] > before[2] >= 20 and after[3] > before[3], f"packets: {before}, {after}")
-                report.note(f"attribute {attribute:#x}: " + ", ".join(f"{name} {v}" for name, v in zip(names, values)))
             # IBTA 13.4.7: an invalid field; an attribute that is not there.
             for port, attribute, want in ((2, PORT_COUNTERS, 7 << 2), (1, 0x0013, 3 << 2)):
                 status, _ = agent.get(there.ip6, attribute, port)
@@ -321,7 +303,7 @@ def performance_mads(report):
 
 
 @scenario("observe.identity", 30)
-def identity(report):
+def identity(_report):
     """The description of the node can be written, and the version of the firmware is the module's wherever it is shown."""
     with loop() as end:
         path = f"{IB}/{end.dev}/node_desc"
@@ -330,8 +312,7 @@ def identity(report):
             host = os.uname().nodename
             require(before == ("ferroce" if host == "(none)" else f"ferroce {host}"), f"the host is {host}, the node {before}")
         for words in ("rack 7, left", "x" * 64, before):
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(words + ("\n" if len(words) < 64 else ""))
+            write(path, words + ("\n" if len(words) < 64 else ""))
             with open(path, encoding="utf-8") as f:
                 require(f.read() == words + "\n", "it does not keep what was written")
         version = read(f"{IB}/{end.dev}/fw_ver")
@@ -340,4 +321,3 @@ def identity(report):
         if flavour.current().is_ferroce:
             require(re.fullmatch(r"\d+\.\d+\.\d+", version) and version == device["fw"] == said,
                     f"it is {version}, {device['fw']}, {said}")
-        report.note(f"{before}, version {version}")

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import WAYS, counters, each_way, loop, pair, read, setting
+from tests.guest.fabric import WAYS, counters, each_way, grown, loop, pair, read, setting
 from tests.guest.scenario import Skipped, add, command, require, scenario
 
 # Packets of a stream must not overtake each other, whichever CPU sends them. With nothing lost on the way, a
@@ -84,28 +84,24 @@ def stream(report, end, what, delayed):
         with no_loss_on_the_way(delayed) as dropped:
             before = counters(end.dev)
             what.run(end)
-            grown = {key: value - before[key] for key, value in counters(end.dev).items()}
+            grew = grown(before, counters(end.dev))
             lost = dropped()
         if not flavour.current().is_ferroce:
             return
-        judge_order(report, grown, lost)
-        if grown[what.counter]:
+        judge_order(report, grew, lost)
+        if grew[what.counter]:
             return
     require(False, f"{what.counter} did not count in {ATTEMPTS} runs")
 
 
-def case(what, ways, delayed=False):
-    """A scenario: one case on a device that serves itself in these ways, or with packets that take their time."""
-    def run(report):
-        with loop() as end:
-            each_way(report, end, ways,
-                     lambda _: stream(report, end, what, delayed) if what.counter else what.run(end))
-
-    return run
+def case(report, what, ways, delayed=False):
+    """One case on a device that serves itself in these ways, or with packets that take their time."""
+    with loop() as end:
+        each_way(report, end, ways,
+                 lambda _: stream(report, end, what, delayed) if what.counter else what.run(end))
 
 
 def about(what):
-    """What a case shows, and by which ways."""
     return f"{what.shows}; {' and '.join(WAYS[way] for way in what.ways)}"
 
 
@@ -113,11 +109,11 @@ for _what in cases("verbs") + cases("users") + cases("memory") + cases("queues")
     # One that does not end may not be run again and again.
     _limit = (_what.seconds + 30) * (ATTEMPTS if _what.counter else 1) * len(_what.ways)
     if _what.ways:
-        add(f"{_what.group}.{_what.name}", _limit, about(_what), case(_what, _what.ways))
+        add(f"{_what.group}.{_what.name}", _limit, about(_what), case, _what, _what.ways)
     if _what.name == "stream-in-bursts":
         # A queue that moves has to wait here for what is under way.
         add(f"verbs.{_what.name}.delayed", _limit, f"{_what.shows}; by packets that are late, more so from one CPU",
-            case(_what, ("wire",), delayed=True))
+            case, _what, ("wire",), True)
 
 
 @scenario("verbs.ud-veth", 240)

@@ -6,9 +6,9 @@ import re
 import tempfile
 from contextlib import contextmanager
 
-from tests.guest import flavour, netlink, prompt
+from tests.guest import netlink, prompt
 from tests.guest.fabric import unplug
-from tests.guest.scenario import Failed, Skipped, command, require, say, scenario
+from tests.guest.scenario import Failed, command, require, say, scenario
 from tests.guest.shown import CLONE, compare, document
 
 FOLDER = "Documentation/walks"
@@ -57,11 +57,9 @@ def shell_words():
         yield words
 
 
-@scenario("walks.runs", 240)
-def walks(report):
+@scenario("walks.runs", 240, rxe="the walks are about ferroce")
+def walks(_report):
     """The run of each walk: the ladder or the output that the document shows."""
-    if not flavour.current().is_ferroce:
-        raise Skipped("the walks are about ferroce")
     with shell_words() as words:
         for name in sorted(os.listdir(f"{CLONE}/{FOLDER}")):
             if name.endswith(".md") and name != "README.md":
@@ -69,7 +67,6 @@ def walks(report):
                 require(found, f"{name} shows no run")
                 for line, shown in found:
                     again(name, line, shown, words)
-                report.note(f"{name}: {len(found)}")
         # What `make trace` runs: one program that plays both sides, and one with two ends.
         for name in ("rnr", "cm"):
             said = run(f"sh tests/examples/trace.sh {name}", words)
