@@ -13,7 +13,8 @@ use zerocopy::IntoBytes;
 
 /// What a request of the queues that the scenarios make may have: entries, or inline bytes.
 const SGES: u32 = 4;
-const INLINE: u32 = 64;
+/// As much as there is room for in the slots.
+const INLINE: u32 = 80;
 
 /// The C type, name and place of a field.
 type Field = (&'static str, &'static str, usize);

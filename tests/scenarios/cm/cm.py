@@ -100,10 +100,13 @@ add("cm.cmtime", 120, f"cmtime -c {CONNECTIONS}: many connections at once betwee
 
 
 def client_and_server(_report):
-    """rdma_client and rdma_server: 16 bytes each way."""
+    """rdma_client and rdma_server: 16 bytes each way; rdma_xclient and rdma_xserver by RC."""
     with connections(), both_ends("pair") as ends:
         outs = talk(["rdma_server"], ["rdma_client", "-s", ends[0].ip4], ends)
         require("rdma_server: end 0" in outs[0] and "rdma_client: end 0" in outs[1], f"{outs}")
+        # It posts a message inline on a queue pair for which it asked for no room.
+        outs = talk(["rdma_xserver"], ["rdma_xclient", "-s", ends[0].ip4], ends)
+        require("rdma_xserver: end 0" in outs[0] and "rdma_xclient: end 0" in outs[1], f"{outs}")
 
 
 add("cm.client-server", 60, "rdma_client and rdma_server", client_and_server)
