@@ -222,7 +222,7 @@ for attempt in {
     "memory": lambda: queue_pair(max_send_wr=8192, max_inline_data=512),
     "paging": lambda: MR(pd, 4096, IBV_ACCESS_ON_DEMAND), "rights": lambda: MR(pd, 4096, IBV_ACCESS_REMOTE_WRITE),
     "no GID": lambda: AH(pd, attr=AHAttr()),
-    "a GID": lambda: AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=GID("fd77::2"), sgid_index=200))),
+    "a GID": lambda: AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=context.query_gid(1, 0), sgid_index=200))),
 }.values() if len(sys.argv) == 2 else [lambda: queue_pair(max_send_wr=8192, max_inline_data=512)]:
     try:
         attempt()
