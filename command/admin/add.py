@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import time
 
 from .keep import forget, keep, kept
@@ -25,6 +26,9 @@ def load_module():
 def add(netdev, name=None, if_missing=False):
     """`rdma link add`, with a name where none is given, and the reason where it is refused."""
     need_root("adding a link")
+    # ib_core takes some more, which then stand otherwise in sysfs, or break the file of a kept link.
+    if name and not re.fullmatch(r"[^\s/%]{1,63}", name):
+        raise Wrong(f"no link can be called {name!r}: a name has at most 63 characters, and no blank, / or %")
     netdev, index = in_this_namespace(netdev)
     if index not in ("", read(f"{NET}/{netdev}/ifindex")):
         raise Wrong(f"{NET} is that of another network namespace than {netdev}'s, as nsenter -n leaves it: ip netns attach NAME "

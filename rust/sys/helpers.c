@@ -17,6 +17,7 @@
 #include <linux/smp.h>
 #include <linux/sysfs.h>
 #include <linux/topology.h>
+#include <linux/unaligned.h>
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
 #include <linux/wait_bit.h>
@@ -347,17 +348,50 @@ int ferroce_map_shared(struct vm_area_struct *vma, void *base,
 	return 0;
 }
 
+/* Copies 1 to 8 bytes, with one store for each. */
+static __always_inline void copy_word(u8 *to, const u8 *from, size_t n)
+{
+	if (n == 8) {
+		put_unaligned(get_unaligned((const u64 *)from), (u64 *)to);
+		return;
+	}
+	if (n & 4) {
+		put_unaligned(get_unaligned((const u32 *)from), (u32 *)to);
+		to += 4;
+		from += 4;
+	}
+	if (n & 2) {
+		put_unaligned(get_unaligned((const u16 *)from), (u16 *)to);
+		to += 2;
+		from += 2;
+	}
+	if (n & 1)
+		*to = *from;
+}
+
 void ferroce_memmove(void *to, const void *from, size_t n)
 {
+	size_t most = n ? (n - 1) & ~(size_t)7 : 0;
+
 	/*
 	 * Ranges that overlap are rare, and memmove() is the slower of the two
 	 * for the others where it relies on "rep movsb" (ERMS without FSRM).
 	 */
 	if (unlikely((uintptr_t)to - (uintptr_t)from < n ||
-		     (uintptr_t)from - (uintptr_t)to < n))
+		     (uintptr_t)from - (uintptr_t)to < n)) {
 		memmove(to, from, n);
-	else
-		memcpy(to, from, n);
+		return;
+	}
+	/*
+	 * Programs poll the last bytes of a message, and write them themselves
+	 * as soon as they have come. memcpy() may store them before the others,
+	 * and twice (the first and the last word of 8 or 16 bytes overlap): it
+	 * would put the peer's value over that of the program.
+	 */
+	memcpy(to, from, most);
+	smp_wmb();
+	if (n)
+		copy_word(to + most, from + most, n - most);
 }
 
 /* As one for all processors, and for the processes that have the memory mapped. */

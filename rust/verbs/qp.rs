@@ -18,6 +18,8 @@ use crate::core::uabi::udata::{
     RingMap, //
 };
 use crate::core::uabi::wqe::{
+    inline_room,
+    send_stride,
     MAX_INLINE,
     MAX_SGE, //
 };
@@ -146,12 +148,15 @@ fn granted(wanted: Capacity) -> Result<Capacity> {
     ] {
         within(attribute, value, 0..=u64::from(most))?;
     }
+    let max_send_sge = wanted.max_send_sge.max(1);
     Ok(Capacity {
         max_send_wr: wanted.max_send_wr.max(1).next_power_of_two(),
         max_recv_wr: wanted.max_recv_wr.max(1).next_power_of_two(),
-        max_send_sge: wanted.max_send_sge.max(1),
+        max_send_sge,
         max_recv_sge: wanted.max_recv_sge.max(1),
-        max_inline: wanted.max_inline,
+        // What the slots have room for anyway: other devices grant it, and there are programs that
+        // rely on that (rdma_xclient).
+        max_inline: inline_room(send_stride(max_send_sge, wanted.max_inline)),
     })
 }
 

@@ -399,6 +399,11 @@ class Answers(unittest.TestCase):
             self.assertEqual(add.add("enp0s3", if_missing=True).netdev, "eth0")
             self.assertEqual([[one.name for one in link.called(what)] for what in ("enp0s3", "eth0", "fe0")], [["fe0"]] * 3)
 
+    def test_names_that_no_link_can_have(self):
+        for name in ("a/b", "50%", "my link", "x" * 64):
+            with Planted().here(), self.assertRaisesRegex(Wrong, "no link can be called"):
+                add.add("eth0", name)
+
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
             add.add("eth9")

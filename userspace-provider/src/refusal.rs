@@ -4,9 +4,9 @@
 //! where `VERBS_LOG_LEVEL` and `VERBS_LOG_FILE` ask for them; elsewhere a refusal costs nothing
 //! more.
 
-use crate::ffi::log;
+use crate::ffi::{layout::AhAttr, log};
 use core::{fmt::Display, ops::RangeInclusive};
-use libc::{c_int, EINVAL, ENOMEM};
+use libc::{c_int, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH, ENODATA, ENOMEM, ETIMEDOUT};
 
 /// A requested attribute, its value, and its maximum.
 pub type Asked<'a> = (&'a str, u64, u64);
@@ -40,10 +40,10 @@ pub fn at_most(attribute: &str, value: u64, most: u64) -> Result<(), c_int> {
     Ok(())
 }
 
-/// The module has refused a verb: which of the attributes is beyond what it has, or, if none is,
-/// where to read more. `bytes` is the memory that the object is made of.
+/// The kernel has refused a verb: which of the attributes is beyond what the module has, or, if
+/// none is, where to read more. `bytes` is the memory that the object is made of.
 #[cold]
-pub fn by_module(error: c_int, verb: &str, asked: &[Asked<'_>], bytes: u64) -> c_int {
+pub fn by_kernel(error: c_int, verb: &str, asked: &[Asked<'_>], bytes: u64) -> c_int {
     let mut beyond = asked.iter().filter(|(_, value, most)| value > most);
     if let Some((attribute, value, most)) = beyond.next() {
         reject(
@@ -60,15 +60,49 @@ pub fn by_module(error: c_int, verb: &str, asked: &[Asked<'_>], bytes: u64) -> c
             error,
             format_args!(
                 "{verb}: no memory for {bytes} bytes; regions and rings count against \
-                 RLIMIT_MEMLOCK (ulimit -l)"
+                 RLIMIT_MEMLOCK (ulimit -l); or the device has as many objects as it reports"
             ),
+        );
+    }
+    if error == EAGAIN {
+        return reject(
+            error,
+            format_args!("{verb}: the limit of a cgroup is reached (rdma.max)"),
         );
     }
     reject(
         error,
         format_args!(
-            "{verb}: the module refuses it; after echo 'module ferroce +p' \
-             >/proc/dynamic_debug/control the kernel's log says why"
+            "{verb}: the kernel refuses it; after echo 'module ferroce +p' \
+             >/proc/dynamic_debug/control its log says why, if it was the module"
         ),
     )
+}
+
+/// The kernel has refused a path to a peer. Most of them ib_core refuses, of which the module hears
+/// nothing and its log says nothing.
+#[cold]
+pub fn of_path(error: c_int, verb: &str, path: &AhAttr) -> c_int {
+    let index = path.sgid_index;
+    match error {
+        EINVAL if path.is_global == 0 => reject(
+            error,
+            format_args!(
+                "{verb}: is_global is 0, and RoCE needs a GID in sgid_index (for many programs -g \
+                 INDEX; ferroce show names it)"
+            ),
+        ),
+        ENODATA => reject(
+            error,
+            format_args!("{verb}: there is no GID {index}; ferroce show lists the GIDs"),
+        ),
+        ETIMEDOUT | EHOSTUNREACH | ENETUNREACH => reject(
+            error,
+            format_args!(
+                "{verb}: no way to the address of dgid from that of GID {index}: no route, or no \
+                 machine has it (ip neigh)"
+            ),
+        ),
+        _ => by_kernel(error, verb, &[], 0),
+    }
 }

@@ -226,6 +226,16 @@ pub const fn send_stride(max_sge: u32, max_inline: u32) -> u32 {
     round_up(size_of::<SendWqe>() + if sge > inline { sge } else { inline })
 }
 
+/// Most inline bytes for which there is room in the slots of a send queue of this stride.
+pub const fn inline_room(stride: u32) -> u32 {
+    let room = stride.saturating_sub(size_of::<SendWqe>() as u32);
+    if room < MAX_INLINE {
+        room
+    } else {
+        MAX_INLINE
+    }
+}
+
 /// Stride of a receive queue whose requests have up to `max_sge` (at most [`MAX_SGE`]) entries.
 pub const fn recv_stride(max_sge: u32) -> u32 {
     round_up(size_of::<RecvWqe>() + max_sge as usize * size_of::<Sge>())
@@ -240,6 +250,7 @@ const _: () = {
     assert!(offset_of!(SendWqe, extra) == 28 && offset_of!(SendWqe, operands) == 32);
     assert!(MAX_INLINE <= u16::MAX as u32);
     assert!(send_stride(1, 0) == 64 && send_stride(MAX_SGE, MAX_INLINE) == 576);
+    assert!(inline_room(64) == 16 && send_stride(1, 16) == 64 && inline_room(576) == MAX_INLINE);
     assert!(recv_stride(3) == 64 && recv_stride(MAX_SGE) == 576);
 };
 

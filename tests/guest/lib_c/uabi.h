@@ -29,11 +29,11 @@ enum {
 	UABI_NETWORK_IPV4 = 2,
 	UABI_NETWORK_IPV6 = 3,
 	UABI_OP_KERNEL = FERROCE_OP_KERNEL,
-	/* What a request of the queues that the scenarios make may have: entries, or as many inline bytes. */
+	/* What a request of the queues that the scenarios make may have: entries, or as many inline bytes as there is room for. */
 	UABI_QUEUE_SGES = 4,
-	UABI_QUEUE_INLINE = UABI_QUEUE_SGES * sizeof(struct ferroce_sge),
-	UABI_SEND_STRIDE = SLOT_OF(sizeof(struct ferroce_send_wqe) + UABI_QUEUE_INLINE),
-	UABI_RECV_STRIDE = SLOT_OF(sizeof(struct ferroce_recv_wqe) + UABI_QUEUE_INLINE),
+	UABI_SEND_STRIDE = SLOT_OF(sizeof(struct ferroce_send_wqe) + UABI_QUEUE_SGES * sizeof(struct ferroce_sge)),
+	UABI_RECV_STRIDE = SLOT_OF(sizeof(struct ferroce_recv_wqe) + UABI_QUEUE_SGES * sizeof(struct ferroce_sge)),
+	UABI_QUEUE_INLINE = UABI_SEND_STRIDE - sizeof(struct ferroce_send_wqe),
 };
 
 #endif

@@ -154,7 +154,7 @@ def attempts(report):
 # Makes what is refused, one after the other; prints each errno.
 REFUSED = """
 import errno, sys
-from pyverbs.addr import GID
+from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.enums import *
@@ -190,6 +190,9 @@ for attempt in {
     "send": lambda: small.post_send(SendWR(num_sge=0)),
     "list": lambda: small.post_recv(RecvWR(num_sge=2, sg=sges)),
     "memory": lambda: queue_pair(max_send_wr=8192, max_inline_data=512),
+    "paging": lambda: MR(pd, 4096, IBV_ACCESS_ON_DEMAND), "rights": lambda: MR(pd, 4096, IBV_ACCESS_REMOTE_WRITE),
+    "no GID": lambda: AH(pd, attr=AHAttr()),
+    "a GID": lambda: AH(pd, attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=context.query_gid(1, 0), sgid_index=200))),
 }.values() if len(sys.argv) == 2 else [lambda: queue_pair(max_send_wr=8192, max_inline_data=512)]:
     try:
         attempt()
@@ -201,7 +204,10 @@ for attempt in {
 BY_PROVIDER = ("max_send_wr is 16385, and may be 0 to 16384", "max_recv_sge is 33, and may be 0 to 32",
                "max_inline_data is 513, and may be 0 to 512", "qp_type is 8, and may be 2 (RC), 3 (UC) or 4 (UD)",
                "CQ: cqe is 1048577, and may be 0 to 1048576", "max_wr is 65537, and may be 0 to 65536",
-               "modify_qp from state 0 to 3", "modify_qp from state 0 to 1", "takes no such request in its state")
+               "modify_qp from state 0 to 3", "modify_qp from state 0 to 1", "takes no such request in its state",
+               # These ib_core refuses, and the module says nothing.
+               "access is 0x40, and may be of 0x3ff0013f", "access 0x2 has remote write or atomic without local write",
+               "create_ah: is_global is 0, and RoCE needs a GID", "create_ah: there is no GID 200")
 BY_MODULE = ("max_send_wr is 16385 (0x4001), and may be 0 to 16384", "max_recv_sge is 33 (0x21), and may be 0 to 32",
              "max_inline_data is 513 (0x201), and may be 0 to 512", "cqe is 1048577 (0x100001), and may be 1 to 1048576",
              "max_wr of an SRQ is 65537 (0x10001), and may be 0 to 65536", "no transition from state 0 to 3 with attr_mask 0x1",

@@ -7,7 +7,7 @@ use super::{
     library::library,
     memory::{fail, Object},
 };
-use crate::refusal::by_module;
+use crate::refusal::of_path;
 use core::ffi::c_int;
 use ferroce_core::uabi::udata;
 
@@ -46,7 +46,9 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {
         (library().ibv_cmd_create_ah)(pd, ah.as_ptr().cast(), attr, &mut resp, size_of_val(&resp))
     };
     if error != 0 {
-        return fail(by_module(error, "create_ah", &[], 0));
+        // SAFETY: Contract of the verb.
+        let path = unsafe { attr.cast::<AhAttr>().read() };
+        return fail(of_path(error, "create_ah", &path));
     }
     // SAFETY: The object is ours alone until it is handed out.
     unsafe { (*ah.as_ptr()).number = resp.driver.number };

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     completion::decode,
     lock::Lock,
-    refusal::by_module,
+    refusal::by_kernel,
     ring::{take_out, Cursor, Scribbled},
 };
 use core::{
@@ -316,7 +316,7 @@ pub unsafe fn refused(error: c_int, context: *mut IbvContext, cqe: u64) -> c_int
     // SAFETY: The caller's promise.
     let limits = unsafe { DeviceLimits::query(context) };
     let bytes = cqe.max(1).saturating_mul(CQE_STRIDE.into());
-    by_module(error, "CQ", &[("cqe", cqe, limits.cqe)], bytes)
+    by_kernel(error, "CQ", &[("cqe", cqe, limits.cqe)], bytes)
 }
 
 /// Makes a CQ; libibverbs sets its `cqe` to the number of entries that the kernel says.

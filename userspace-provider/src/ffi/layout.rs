@@ -348,8 +348,20 @@ pub const QP_COMP_MASK: [usize; 3] = [WR_FLUSH + size_of::<WrFlush>(), WR_FLUSH,
 /// VERBS_QP_EX, a bit of it.
 pub const QP_EX: u32 = 1 << 1;
 
+/// IBV_ACCESS_LOCAL_WRITE.
+pub const ACCESS_LOCAL_WRITE: c_int = 1 << 0;
+/// IBV_ACCESS_REMOTE_WRITE.
+pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+/// IBV_ACCESS_REMOTE_ATOMIC.
+pub const ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
+/// The rights that a region may have: local write, remote write, read and atomic, windows, offsets,
+/// FLUSH for visibility, and whatever is optional.
+pub const ACCESS_SERVED: c_int = 0x3ff0_013f;
+
 /// IBV_QP_STATE: the attribute mask bit of the state.
 pub const QP_STATE: c_int = 1;
+/// IBV_QP_AV: that of the path to the peer.
+pub const QP_AV: c_int = 1 << 7;
 /// IBV_QPS_RESET.
 pub const QPS_RESET: u32 = 0;
 /// IBV_QPS_RTS.
@@ -408,10 +420,30 @@ pub const INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 /// IBV_QP_INIT_ATTR_CREATE_FLAGS.
 pub const INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 
-/// `struct ibv_qp_attr`: only its first member is looked at.
+/// `struct ibv_ah_attr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AhAttr {
+    pub dgid: [u64; 2],
+    pub flow_label: u32,
+    pub sgid_index: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+    pub dlid: u16,
+    pub sl: u8,
+    pub src_path_bits: u8,
+    pub static_rate: u8,
+    pub is_global: u8,
+    pub port_num: u8,
+}
+
+/// `struct ibv_qp_attr` up to the last member that is looked at.
 #[repr(C)]
 pub struct QpAttr {
     pub qp_state: u32,
+    _others: [u32; 8],
+    _cap: QpCap,
+    pub ah_attr: AhAttr,
 }
 
 /// `struct ibv_send_wr`. The union `wr` is its words: see [`IbvSendWr::rdma`] and its neighbours.

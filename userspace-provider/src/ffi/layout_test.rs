@@ -158,7 +158,15 @@ fn structures() -> Vec<Check> {
     compare!(l, IbvWc, "struct ibv_wc":
         wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags,
         pkey_index, slid, sl, dlid_path_bits);
+    compare!(l, AhAttr, "struct ibv_ah_attr":
+        dgid = "grh.dgid", flow_label = "grh.flow_label", sgid_index = "grh.sgid_index",
+        hop_limit = "grh.hop_limit", traffic_class = "grh.traffic_class", dlid, sl, src_path_bits,
+        static_rate, is_global, port_num);
     l.push(("offsetof(struct ibv_qp_attr, qp_state)".into(), 0));
+    l.push((
+        "offsetof(struct ibv_qp_attr, ah_attr)".into(),
+        offset_of!(QpAttr, ah_attr) as u64,
+    ));
     l.push((
         "offsetof(struct ibv_device_attr_ex, orig_attr.fw_ver)".into(),
         0,
@@ -266,7 +274,11 @@ fn numbers() -> Vec<Check> {
         ("IBV_QPT_RC", QpType::Rc as u64),
         ("IBV_QPT_UC", QpType::Uc as u64),
         ("IBV_QPT_UD", QpType::Ud as u64),
+        ("IBV_ACCESS_LOCAL_WRITE", ACCESS_LOCAL_WRITE as u64),
+        ("IBV_ACCESS_REMOTE_WRITE", ACCESS_REMOTE_WRITE as u64),
+        ("IBV_ACCESS_REMOTE_ATOMIC", ACCESS_REMOTE_ATOMIC as u64),
         ("IBV_QP_STATE", QP_STATE as u64),
+        ("IBV_QP_AV", QP_AV as u64),
         ("IBV_QPS_RESET", QPS_RESET.into()),
         ("IBV_QPS_RTS", QPS_RTS.into()),
         ("IBV_QP_INIT_ATTR_PD", INIT_ATTR_PD.into()),

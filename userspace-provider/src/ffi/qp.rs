@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     draft::{has_operations, Session},
-    refusal::{by_module, reject},
+    refusal::{by_kernel, of_path, reject},
     request::{RecvLimits, SendLimits},
 };
 use core::{
@@ -217,7 +217,7 @@ unsafe fn refused(error: c_int, context: *mut IbvContext, cap: &QpCap, service: 
         Protocol::Datagram => "create_qp of UD",
         _ => "create_qp of UC",
     };
-    by_module(error, verb, &asked, bytes)
+    by_kernel(error, verb, &asked, bytes)
 }
 
 fn empty_resp() -> CreateQpResp {
@@ -378,6 +378,35 @@ pub unsafe extern "C" fn query(
     }
 }
 
+/// Says why the kernel has refused a change of a QP; the error.
+///
+/// # Safety
+///
+/// `qp` must be valid, and `attr` have what `attr_mask` says.
+#[cold]
+unsafe fn not_modified(
+    error: c_int,
+    qp: *mut IbvQp,
+    attr: *const QpAttr,
+    attr_mask: c_int,
+) -> c_int {
+    // SAFETY: The caller's promise.
+    let now = unsafe { Qp::queues(qp) }.state();
+    let states = if attr_mask & QP_STATE != 0 {
+        // SAFETY: The caller's promise.
+        format!("from state {now} to {}", unsafe { (*attr).qp_state })
+    } else {
+        format!("in state {now}")
+    };
+    let verb = format!("modify_qp {states} with attr_mask {attr_mask:#x}");
+    if attr_mask & QP_AV == 0 {
+        return by_kernel(error, &verb, &[], 0);
+    }
+    // SAFETY: The caller's promise.
+    let path = unsafe { (&raw const (*attr).ah_attr).read() };
+    of_path(error, &verb, &path)
+}
+
 /// Modifies a QP. libibverbs notes the new state, too, after this returns.
 pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_int) -> c_int {
     let mut cmd: ModifyQp = [0; 15];
@@ -386,13 +415,7 @@ pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_
         unsafe { (library().ibv_cmd_modify_qp)(qp, attr, attr_mask, &mut cmd, size_of_val(&cmd)) };
     if error != 0 {
         // SAFETY: Contract of the verb.
-        let (now, to) = unsafe { (Qp::queues(qp).state(), (*attr).qp_state) };
-        return by_module(
-            error,
-            &format!("modify_qp from state {now} to {to} with attr_mask {attr_mask:#x}"),
-            &[],
-            0,
-        );
+        return unsafe { not_modified(error, qp, attr, attr_mask) };
     }
     if attr_mask & QP_STATE == 0 {
         return 0;
@@ -433,7 +456,7 @@ pub unsafe extern "C" fn attach(qp: *mut IbvQp, gid: Opaque, lid: u16) -> c_int 
     // SAFETY: Contract of the verb.
     match unsafe { (library().ibv_cmd_attach_mcast)(qp, gid, lid) } {
         0 => 0,
-        error => by_module(error, "attach_mcast", &[], 0),
+        error => by_kernel(error, "attach_mcast", &[], 0),
     }
 }
 

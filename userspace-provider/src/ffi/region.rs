@@ -7,9 +7,10 @@ use super::{
     library::library,
     memory::{fail, Object},
 };
-use crate::refusal::by_module;
+use crate::refusal::{by_kernel, reject};
 use core::ffi::c_int;
 use ferroce_core::uabi::udata::NULL_LKEY;
+use libc::{EFAULT, EINVAL, EOPNOTSUPP};
 
 /// A region of zeros.
 fn new() -> Result<Object<VerbsMr>, c_int> {
@@ -20,6 +21,30 @@ fn new() -> Result<Object<VerbsMr>, c_int> {
 /// Hands a region to libibverbs: `struct ibv_mr` is the first member.
 fn leak(mr: Object<VerbsMr>) -> *mut IbvMr {
     mr.leak().cast()
+}
+
+/// Says why the kernel has refused a region with these rights; the error. ib_core looks at them
+/// first, and the module hears nothing of what it refuses.
+#[cold]
+fn refused(error: c_int, verb: &str, access: c_int, length: usize) -> c_int {
+    let writes = access & (ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC) != 0;
+    match error {
+        EOPNOTSUPP => reject(
+            error,
+            format_args!("{verb}: access is {access:#x}, and may be of {ACCESS_SERVED:#x}"),
+        ),
+        EINVAL if writes && access & ACCESS_LOCAL_WRITE == 0 => reject(
+            error,
+            format_args!(
+                "{verb}: access {access:#x} has remote write or atomic without local write"
+            ),
+        ),
+        EFAULT => reject(
+            error,
+            format_args!("{verb}: not all of it is memory, or not all may be written"),
+        ),
+        _ => by_kernel(error, verb, &[], length as u64),
+    }
 }
 
 /// Registers memory.
@@ -51,7 +76,7 @@ pub unsafe extern "C" fn register(
         )
     };
     if error != 0 {
-        return fail(by_module(error, "reg_mr", &[], length as u64));
+        return fail(refused(error, "reg_mr", access, length));
     }
     leak(mr)
 }
@@ -84,7 +109,7 @@ pub unsafe extern "C" fn reregister(
     };
     match error {
         0 => 0,
-        error => by_module(error, "rereg_mr", &[], length as u64),
+        error => refused(error, "rereg_mr", access, length),
     }
 }
 

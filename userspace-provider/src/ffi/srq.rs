@@ -15,7 +15,7 @@ use super::{
     probe,
     work_queue::WorkQueue,
 };
-use crate::{lock::Lock, refusal::by_module, request::RecvLimits};
+use crate::{lock::Lock, refusal::by_kernel, request::RecvLimits};
 use core::{cell::UnsafeCell, ffi::c_int};
 use ferroce_core::uabi::{
     udata,
@@ -85,30 +85,32 @@ impl Srq {
     }
 }
 
-/// Says why the module has refused a queue, or a change of it; the error.
+/// Says why the kernel has refused a queue, or a change of it, with so many receives of so many
+/// pieces; the error. What was not asked for is 0.
 ///
 /// # Safety
 ///
 /// `context` must be open.
 #[cold]
-unsafe fn refused(error: c_int, context: *mut IbvContext, attr: &SrqAttr) -> c_int {
+unsafe fn refused(
+    error: c_int,
+    verb: &str,
+    context: *mut IbvContext,
+    [wr, sge]: [u32; 2],
+    stride: u32,
+) -> c_int {
     if !log::is_wanted() {
         return error;
     }
     // SAFETY: The caller's promise.
     let limits = unsafe { DeviceLimits::query(context) };
-    let (wr, sge) = (u64::from(attr.max_wr), u64::from(attr.max_sge));
+    let (wr, sge) = (u64::from(wr), u64::from(sge));
     let asked = [
         ("max_wr", wr, limits.srq_wr),
         ("max_sge", sge, limits.srq_sge),
     ];
-    let stride = recv_stride(attr.max_sge.clamp(1, wqe::MAX_SGE));
-    by_module(
-        error,
-        "SRQ",
-        &asked,
-        wr.next_power_of_two() * u64::from(stride),
-    )
+    let bytes = wr.next_power_of_two() * u64::from(stride);
+    by_kernel(error, verb, &asked, bytes)
 }
 
 /// Creates a queue; `attr.attr` becomes the granted size. Its limit is ignored.
@@ -141,7 +143,11 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut SrqInitAttr) -> *mut 
     };
     if error != 0 {
         // SAFETY: Contract of the verb.
-        return fail(unsafe { refused(error, (*pd).context, &(*attr).attr) });
+        let (context, wanted) = unsafe { ((*pd).context, (*attr).attr) };
+        let stride = recv_stride(wanted.max_sge.clamp(1, wqe::MAX_SGE));
+        let wanted = [wanted.max_wr, wanted.max_sge];
+        // SAFETY: Contract of the verb.
+        return fail(unsafe { refused(error, "create_srq", context, wanted, stride) });
     }
     // SAFETY: Contract of the verb.
     let (fd, granted, single) =
@@ -178,8 +184,16 @@ pub unsafe extern "C" fn modify(srq: *mut IbvSrq, attr: *mut SrqAttr, mask: c_in
         let error =
             unsafe { (library().ibv_cmd_modify_srq)(srq, attr, mask, &mut cmd, size_of_val(&cmd)) };
         if error != 0 {
+            // Its other members are what the application has left there.
+            let wr = if mask & SRQ_MAX_WR != 0 {
+                // SAFETY: Contract of the verb.
+                unsafe { (*attr).max_wr }
+            } else {
+                0
+            };
+            let stride = shared.stride;
             // SAFETY: Contract of the verb.
-            return unsafe { refused(error, (*srq).context, &*attr) };
+            return unsafe { refused(error, "modify_srq", (*srq).context, [wr, 0], stride) };
         }
         if mask & SRQ_MAX_WR == 0 {
             return 0;

@@ -102,6 +102,17 @@ static void regions(struct ibv_mr *mr)
 	CHECK(!mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 3));
 	mock.error = EFAULT;
 	CHECK(mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 3) == EFAULT);
+	SAID("rereg_mr: not all of it is memory");
+	/* Rights that ib_core refuses, of which the module says nothing. */
+	mock.error = EOPNOTSUPP;
+	CHECK(mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 0x41) == EOPNOTSUPP);
+	SAID("rereg_mr: access is 0x41, and may be of 0x3ff0013f");
+	mock.error = EINVAL;
+	CHECK(mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 2) == EINVAL);
+	SAID("rereg_mr: access 0x2 has remote write or atomic without local write");
+	CHECK(mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 3) == EINVAL);
+	SAID("rereg_mr: the kernel refuses it");
+	mock.error = EFAULT;
 	errno = 0;
 	CHECK(!mock.ops.import_mr(pd, 8) && errno == EFAULT);
 	/* The kernel is not asked. */
@@ -142,6 +153,24 @@ void plain_objects(void)
 	errno = 0;
 	CHECK(!mock.ops.reg_mr(pd, (void *)0x1000, 0x2000, 0x3000, 1) && errno == EBUSY);
 	CHECK(!mock.ops.create_ah(pd, &ah_attr));
+	SAID("create_ah: the kernel refuses it");
+	/* What ib_core refuses, of which the module says nothing. */
+	mock.error = EINVAL;
+	CHECK(!mock.ops.create_ah(pd, &ah_attr) && errno == EINVAL);
+	SAID("create_ah: is_global is 0, and RoCE needs a GID");
+	ah_attr.is_global = 1;
+	ah_attr.grh.sgid_index = 77;
+	CHECK(!mock.ops.create_ah(pd, &ah_attr) && errno == EINVAL);
+	SAID("create_ah: the kernel refuses it");
+	mock.error = ENODATA;
+	CHECK(!mock.ops.create_ah(pd, &ah_attr) && errno == ENODATA);
+	SAID("create_ah: there is no GID 77");
+	mock.error = ETIMEDOUT;
+	CHECK(!mock.ops.create_ah(pd, &ah_attr) && errno == ETIMEDOUT);
+	SAID("create_ah: no way to the address of dgid from that of GID 77");
+	mock.error = EAGAIN;
+	CHECK(!mock.ops.create_ah(pd, &ah_attr) && errno == EAGAIN);
+	SAID("rdma.max");
 	mock.error = 0;
 	CHECK(!mock.ops.dereg_mr((struct verbs_mr *)mr));
 

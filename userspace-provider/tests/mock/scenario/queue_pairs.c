@@ -49,7 +49,7 @@ void queue_pair_life(void)
 	attr.qp_type = IBV_QPT_RC;
 	mock.error = EDQUOT;
 	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EDQUOT);
-	SAID("create_qp of RC: the module refuses it");
+	SAID("create_qp of RC: the kernel refuses it");
 	mock.error = EINVAL;
 	attr.cap.max_inline_data = 513;
 	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EINVAL);

@@ -30,6 +30,12 @@ void reset(void)
 		mock.on_reset = ways[way];
 		mock.error = EINVAL;
 		CHECK(mock.ops.modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL);
+		SAID("modify_qp from state 3 to 0 with attr_mask 0x1: the kernel refuses it");
+		/* Whatever is in the members that the mask does not name. */
+		CHECK(mock.ops.modify_qp(qp, &attr, IBV_QP_MIN_RNR_TIMER) == EINVAL);
+		SAID("modify_qp in state 3 with attr_mask 0x8000: the kernel refuses it");
+		CHECK(mock.ops.modify_qp(qp, &attr, IBV_QP_AV) == EINVAL);
+		SAID("modify_qp in state 3 with attr_mask 0x80: is_global is 0");
 		mock.error = 0;
 		CHECK(c->producer != c->consumer);
 		CHECK(!mock.ops.modify_qp(qp, &attr, IBV_QP_STATE));

@@ -69,6 +69,12 @@ void shared_receive_queue(void)
 	CHECK(!mock.ops.modify_srq(srq, &change, IBV_SRQ_LIMIT));
 	mock.error = EINVAL;
 	CHECK(mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) == EINVAL);
+	change = (struct ibv_srq_attr){ .max_wr = 1 << 20, .max_sge = 1000, .srq_limit = 3 };
+	CHECK(mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) == EINVAL);
+	SAID("modify_srq: max_wr is 1048576, and may be 0 to 65536");
+	CHECK(mock.ops.modify_srq(srq, &change, IBV_SRQ_LIMIT) == EINVAL);
+	SAID("modify_srq: the kernel refuses it");
+	change = (struct ibv_srq_attr){ .max_wr = 8, .srq_limit = 3 };
 	mock.error = 0;
 	mock.on_srq_resize = move_srq;
 	CHECK(!mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) && mappings() == 1);
