@@ -102,7 +102,7 @@ void threads(void)
 	uint32_t taken = 0;
 
 	shared = create_qp(0);
-	shared->state = IBV_QPS_RTS;
+	set_state(shared, IBV_QPS_RTS);
 	shared_cq = create_cq();
 	CHECK(shared_cq);
 	c = control(RING_SQ);

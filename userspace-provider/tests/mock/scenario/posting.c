@@ -24,15 +24,19 @@ void sending(void)
 		wr[i].wr.rdma.rkey = 0x55;
 	}
 	for (int state = IBV_QPS_RESET; state < IBV_QPS_RTS; state++) {
-		qp->state = state;
+		set_state(qp, state);
 		bad = NULL;
 		CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == wr);
 		SAID("in its state");
 	}
 	CHECK(c->producer == 0 && send_doorbells() == 0);
 
-	/* A list of three, with a doorbell; one, without. */
-	qp->state = IBV_QPS_RTS;
+	/*
+	 * A list of three, with a doorbell; one, without. What a query that a change has overtaken
+	 * says of the state is of no account.
+	 */
+	set_state(qp, IBV_QPS_RTS);
+	qp->state = IBV_QPS_INIT;
 	c->flags = NEED_DOORBELL;
 	wr[2].next = NULL;
 	bad = (void *)0x30;
@@ -104,7 +108,7 @@ void sending(void)
 	CHECK(c->producer == 11 && send_doorbells() == 1);
 
 	/* An error state takes requests: the module flushes them. */
-	qp->state = IBV_QPS_ERR;
+	set_state(qp, IBV_QPS_ERR);
 	wr[0].num_sge = 0;
 	CHECK(!mock.ops.post_send(qp, wr, &bad) && c->producer == 12);
 	CHECK(!mock.ops.post_send(qp, NULL, &bad) && c->producer == 12);
@@ -131,7 +135,7 @@ void sending(void)
 	CHECK(!mock.ops.destroy_qp(qp));
 
 	qp = create_qp(1);
-	qp->state = IBV_QPS_RTS;
+	set_state(qp, IBV_QPS_RTS);
 	wr[0].send_flags = 0;
 	CHECK(!mock.ops.post_send(qp, wr, &bad) && send_slot(0)->flags == IBV_SEND_SIGNALED);
 	CHECK(!mock.ops.destroy_qp(qp) && mappings() == 0);
@@ -152,9 +156,9 @@ void windows(void)
 	mock.error = 0;
 	mw = mock.ops.alloc_mw(pd, IBV_MW_TYPE_1);
 	CHECK(mw && mw->pd == pd && mw->type == IBV_MW_TYPE_1);
-	qp->state = IBV_QPS_INIT;
+	set_state(qp, IBV_QPS_INIT);
 	CHECK(mock.ops.bind_mw(qp, mw, &bind) == EINVAL && mw->rkey == 0x12345fe);
-	qp->state = IBV_QPS_RTS;
+	set_state(qp, IBV_QPS_RTS);
 	CHECK(!mock.ops.bind_mw(qp, mw, &bind) && mw->rkey == 0x12345ff);
 	CHECK(send_slot(0)->wr_id == 9 && send_slot(0)->opcode == 8 && send_slot(0)->flags == 2 && !send_slot(0)->count);
 	CHECK(send_slot(0)->remote_addr == 0x1000 && send_slot(0)->rkey == 0x12345ff && send_slot(0)->imm == 0x12345fe);
@@ -194,13 +198,13 @@ void sending_by_calls(void)
 	CHECK(qp && (x = ibv_qp_to_qp_ex(qp)));
 
 	/* Too soon. */
-	qp->state = IBV_QPS_RTR;
+	set_state(qp, IBV_QPS_RTR);
 	ibv_wr_start(x);
 	ibv_wr_send(x);
 	CHECK(ibv_wr_complete(x) == EINVAL && !c->producer);
 
 	/* One of each kind, and nothing is seen before the end. */
-	qp->state = IBV_QPS_RTS;
+	set_state(qp, IBV_QPS_RTS);
 	c->flags = NEED_DOORBELL;
 	ibv_wr_start(x);
 	x->wr_id = 1;
@@ -305,7 +309,7 @@ void receiving(void)
 	for (int i = 0; i < 6; i++)
 		wr[i] = (struct ibv_recv_wr){ 2000 + i, i < 5 ? &wr[i + 1] : NULL, sge, 3 };
 	CHECK(mock.ops.post_recv(qp, wr, &bad) == EINVAL && bad == wr && !c->producer);
-	qp->state = IBV_QPS_INIT;
+	set_state(qp, IBV_QPS_INIT);
 	CHECK(mock.ops.post_recv(qp, wr, &bad) == ENOMEM && bad == &wr[4]);
 	CHECK(c->producer == 4 && recv_doorbells() == 0);
 	for (int i = 0; i < 4; i++) {
@@ -316,7 +320,7 @@ void receiving(void)
 	}
 	c->consumer = 2;
 	c->flags = NEED_DOORBELL;
-	qp->state = IBV_QPS_ERR;
+	set_state(qp, IBV_QPS_ERR);
 	CHECK(!mock.ops.post_recv(qp, &wr[4], &bad) && c->producer == 6);
 	CHECK(recv_doorbells() == 1 && recv_slot(5)->wr_id == 2005);
 	c->consumer = 6;

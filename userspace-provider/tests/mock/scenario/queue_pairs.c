@@ -85,7 +85,7 @@ void queue_pair_life(void)
 	qp = mock.ops.create_qp_ex(context, &ex);
 	CHECK(qp && ex.cap.max_send_sge == 5 && mappings() == 2);
 	CHECK(ex.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS);
-	qp->state = IBV_QPS_ERR;
+	set_state(qp, IBV_QPS_ERR);
 	CHECK(!mock.ops.query_qp(qp, &qp_attr, 0x12345, &attr) && qp_attr.qp_state == qp->state);
 	mock.error = EBUSY;
 	CHECK(mock.ops.destroy_qp(qp) == EBUSY && mappings() == 2);
@@ -97,7 +97,7 @@ void queue_pair_life(void)
 	mock.sq.length = 0;
 	qp = mock.ops.create_qp(pd, &attr);
 	CHECK(qp && mappings() == 1);
-	qp->state = IBV_QPS_RTS;
+	set_state(qp, IBV_QPS_RTS);
 	CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM && bad == &wr);
 	CHECK(!mock.ops.destroy_qp(qp));
 	mock.sq = sq;
@@ -105,7 +105,7 @@ void queue_pair_life(void)
 	mock.rq.length = 0;
 	qp = mock.ops.create_qp(pd, &attr);
 	CHECK(qp && mappings() == 1);
-	qp->state = IBV_QPS_RTS;
+	set_state(qp, IBV_QPS_RTS);
 	CHECK(mock.ops.post_recv(qp, &rwr, &rbad) == ENOMEM && rbad == &rwr);
 	CHECK(!mock.ops.destroy_qp(qp));
 	mock.cap.max_recv_wr = 1;

@@ -23,7 +23,7 @@ void reset(void)
 	for (int way = 0; way < 2; way++) {
 		struct control *c = control(RING_SQ);
 
-		qp->state = IBV_QPS_RTS;
+		set_state(qp, IBV_QPS_RTS);
 		for (int i = 0; i < 8; i++)
 			CHECK(!mock.ops.post_send(qp, &wr, &bad));
 		CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM);
@@ -40,6 +40,7 @@ void reset(void)
 		CHECK(c->producer != c->consumer);
 		CHECK(!mock.ops.modify_qp(qp, &attr, IBV_QP_STATE));
 		CHECK(c->producer == c->consumer);
+		set_state(qp, IBV_QPS_RTS);
 		for (int i = 0; i < 8; i++)
 			CHECK(!mock.ops.post_send(qp, &wr, &bad));
 		CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM);

@@ -97,3 +97,12 @@ struct ibv_qp *create_qp(int sig_all)
 	CHECK(qp && attr.cap.max_inline_data == 80 && (send_cq || mappings() == 2));
 	return qp;
 }
+
+/* Changes the state, and notes it where libibverbs does. */
+void set_state(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	CHECK(!mock.ops.modify_qp(qp, &attr, IBV_QP_STATE));
+	qp->state = state;
+}

@@ -84,6 +84,7 @@ void complete_for(uint32_t qp_num, uint64_t wr_id);
 void complete(uint64_t wr_id);
 struct ibv_cq *create_cq(void);
 struct ibv_qp *create_qp(int sig_all);
+void set_state(struct ibv_qp *qp, enum ibv_qp_state state);
 
 /* objects.c */
 void registration(void);

@@ -107,7 +107,7 @@ void shared_receive_queue(void)
 	qp = mock.ops.create_qp(pd, &qp_attr);
 	CHECK(qp && mappings() == 2);
 	qp->srq = srq;
-	qp->state = IBV_QPS_INIT;
+	set_state(qp, IBV_QPS_INIT);
 	CHECK(mock.ops.post_recv(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
 	CHECK(!mock.ops.destroy_qp(qp));
 	mock.rq = rq;
