@@ -247,18 +247,27 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
         Ok(running)
     }
 
-    /// Asks for a call at `at` or before. If two callers race, one may be served late, or only by a
-    /// call that is already running: so the owner asks again, in each call, for everything that it
-    /// waits for.
+    /// Asks for a call at `at` or before; or, if one is running, the owner asks again in it for
+    /// everything that it waits for.
     pub fn arm(&self, at: u64) {
-        if self.owner.load(Acquire).is_null() {
+        if self.owner.load(Acquire).is_null() || at >= self.programmed.load(Relaxed) {
             return;
         }
-        if at < self.programmed.load(Relaxed) {
-            self.programmed.store(at, Relaxed);
+        let mut at = at;
+        if at >= self.programmed.fetch_min(at, Relaxed) {
+            return;
+        }
+        loop {
             // SAFETY: The timer is set up. If this races with the end of `Running` it may fire once
             // more and find no owner; it is cancelled when the deadline is dropped.
             unsafe { bindings::ferroce_timer_start(self.timer.get(), at) };
+            // Two callers may start it the other way round than they came by. The later start sees
+            // what the earlier one was for, for both take the lock of the timer.
+            let earlier = self.programmed.load(Relaxed);
+            if earlier >= at {
+                return;
+            }
+            at = earlier;
         }
     }
 
