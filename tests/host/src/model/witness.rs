@@ -65,7 +65,8 @@ pub struct Standing {
 pub struct Witness {
     mtu: u64,
     side: Side,
-    /// Segments may find no room in the device, or leave late, and with them what they say.
+    /// Segments may find no room in the device, leave late, or come as a batch, and with them what
+    /// they say.
     loose: bool,
     /// The oldest packet that the sender has no answer for.
     una: u64,
@@ -121,7 +122,8 @@ impl Witness {
     pub fn new(scenario: &Scenario, side: usize) -> Self {
         Self {
             mtu: u64::from(scenario.mtu),
-            loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0),
+            loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0)
+                || scenario.links.iter().any(|link| link.gather != 0),
             side: scenario.sides[side].clone(),
             keeps: scenario.sides.iter().all(|side| side.keeps),
             ..Self::default()
