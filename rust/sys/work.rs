@@ -247,28 +247,27 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
         Ok(running)
     }
 
-    /// Asks for a call at `at` or before. A caller that races with a call may be served by that one
-    /// alone: so the owner asks again, in each call, for everything that it waits for.
+    /// Asks for a call at `at` or before; or, if one is running, the owner asks again in it for
+    /// everything that it waits for.
     pub fn arm(&self, at: u64) {
-        if self.owner.load(Acquire).is_null() {
+        if self.owner.load(Acquire).is_null() || at >= self.programmed.load(Relaxed) {
             return;
         }
-        if at < self.programmed.load(Relaxed) && at < self.programmed.fetch_min(at, Relaxed) {
-            self.program(at);
+        let mut at = at;
+        if at >= self.programmed.fetch_min(at, Relaxed) {
+            return;
         }
-    }
-
-    fn program(&self, mut at: u64) {
         loop {
             // SAFETY: The timer is set up. If this races with the end of `Running` it may fire once
             // more and find no owner; it is cancelled when the deadline is dropped.
             unsafe { bindings::ferroce_timer_start(self.timer.get(), at) };
-            // Another caller that asks for less may have started the timer just before this did,
-            // which has moved it away. The lock of the timer orders the two.
-            match self.programmed.load(Relaxed) {
-                earlier if earlier < at => at = earlier,
-                _ => return,
+            // Two callers may start it the other way round than they came by. The later start sees
+            // what the earlier one was for, for both take the lock of the timer.
+            let earlier = self.programmed.load(Relaxed);
+            if earlier >= at {
+                return;
             }
+            at = earlier;
         }
     }
 

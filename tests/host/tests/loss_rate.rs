@@ -28,14 +28,28 @@ struct Run {
     timeouts: u64,
 }
 
+/// The two keep packets behind a gap.
+const KEEPS: (bool, bool) = (true, false);
+
+/// They drop them, and say of each that there is a gap.
+const DROPS: (bool, bool) = (false, false);
+
+/// They say it once.
+const TERSE: (bool, bool) = (false, true);
+
 /// 1 MiB messages at an MTU over a wire that takes `packet_ns` for a packet.
-fn run(op: Operation, (mtu, packet_ns): (u32, u32), keeps: bool, spoil: impl Fn(&mut Link)) -> Run {
+fn run(
+    op: Operation,
+    (mtu, packet_ns): (u32, u32),
+    (keeps, terse): (bool, bool),
+    spoil: impl Fn(&mut Link),
+) -> Run {
     let mut scenario = Scenario::calm(mtu);
     let packets = u16::try_from(LENGTH / mtu).expect("few");
     scenario.sides[0].work = vec![Work::new(op, packets, 0); MESSAGES];
     for side in &mut scenario.sides {
         side.timeout = 14;
-        side.keeps = keeps;
+        (side.keeps, side.terse) = (keeps, terse);
         side.max_rd_atomic = 16;
         side.max_dest_rd_atomic = 16;
     }
@@ -61,18 +75,18 @@ fn run(op: Operation, (mtu, packet_ns): (u32, u32), keeps: bool, spoil: impl Fn(
 fn goodput_at_one_percent() {
     for (wire, go_back) in [((4096, 40_000), 0.25), ((1024, 16_000), 0.15)] {
         for op in [Operation::Write, Operation::Send, Operation::Read] {
-            for keeps in [false, true] {
-                let calm = run(op, wire, keeps, |_| ());
-                let lossy = run(op, wire, keeps, |link| link.loss = 1);
+            for peers in [DROPS, TERSE, KEEPS] {
+                let calm = run(op, wire, peers, |_| ());
+                let lossy = run(op, wire, peers, |link| link.loss = 1);
                 let part = calm.took as f64 / lossy.took as f64;
-                let told = format!("{op:?} {wire:?} keeps: {keeps}, {part:.2}, {lossy:?}");
+                let told = format!("{op:?} {wire:?} {peers:?}, {part:.2}, {lossy:?}");
                 println!("{told}");
                 assert_eq!(
                     (calm.again, calm.timeouts, lossy.timeouts),
                     (0, 0, 0),
                     "{told}"
                 );
-                if keeps {
+                if peers == KEEPS {
                     assert!(part > 0.85 && lossy.again <= lossy.lost, "{told}");
                 } else {
                     assert!(part > go_back, "{told}");
@@ -96,8 +110,8 @@ fn goodput_degrades_gently() {
     ];
     for (least, spoil) in spoils {
         let wire = (4096, 40_000);
-        let calm = run(Operation::Write, wire, true, |_| ());
-        let spoilt = run(Operation::Write, wire, true, spoil);
+        let calm = run(Operation::Write, wire, KEEPS, |_| ());
+        let spoilt = run(Operation::Write, wire, KEEPS, spoil);
         let part = calm.took as f64 / spoilt.took as f64;
         println!("{part:.2} {spoilt:?}");
         assert!(part > least, "{part:.2} {spoilt:?}");

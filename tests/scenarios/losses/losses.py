@@ -2,11 +2,15 @@
 """Losses that must not cost an ACK timeout: what is repeated is lost again, nothing follows what is lost, or the sender's
 own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
 
+from contextlib import nullcontext
+
+from tests.guest import flavour
 from tests.guest.cases import run_program
 from tests.guest.fabric import acquaint, grown, show_packets, totals
 from tests.guest.peer import exchange
 from tests.guest.relay import Losses, Relay
 from tests.guest.scenario import Failed, add, command, require, scenario
+from tests.scenarios.interop.interop import rxe_loaded
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.verbs import errors
 
@@ -32,19 +36,21 @@ RESPONSES = {
 }
 
 
-def lose(_report, cases):
-    """Each of the losses, on a connection of its own."""
+def lose(_report, cases, drivers=None):
+    """Each of the losses, on a connection of its own; `drivers` are those of the two, if not ferroce twice."""
     wrong = []
-    with controlled(bridged=True) as ends:
+    with rxe_loaded() if drivers else nullcontext(), controlled(bridged=True, drivers=drivers) as ends:
         acquaint(*ends)
+        # rdma_rxe has other counters.
+        counting = ends[1:] if drivers else ends
         with Relay(ends) as relay:
             for what, (op, size, lost) in cases.items():
                 relay.loses = Losses(lost)
-                before = totals(ends)
+                before = totals(counting)
                 # A message of one packet goes first: the connection gets to know the round trip.
                 exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
                 relay.loses.require_all()
-                now = grown(before, totals(ends))
+                now = grown(before, totals(counting))
                 if now["ack_timeout"]:
                     wrong.append(what)
     require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
@@ -52,6 +58,8 @@ def lose(_report, cases):
 
 add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose, REQUESTS,
     rxe="rdma_rxe knows ACK timeouts only")
+add("losses.rxe-requests", 120, "the same to rdma_rxe, which says once which packet it misses: no ACK timeout", lose, REQUESTS,
+    (flavour.RXE, flavour.FERROCE), rxe="rdma_rxe knows ACK timeouts only")
 add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose, RESPONSES,
     rxe="rdma_rxe knows ACK timeouts only")
 

@@ -255,40 +255,50 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
     /// flight, or the oldest ([`super::recovery::LossRecovery::probes_oldest`]). If the last one is
     /// answered by responses, it is the oldest, too: those may be many, and say nothing before the
-    /// peer has what is missing of the others.
+    /// peer has what is missing of the others. So it is if the probe before this one got no answer:
+    /// a peer that reports a gap once drops the last one in silence, if that report was lost.
     ///
     /// Of a READ, everything missing of the piece is requested again, as after a loss: a responder
     /// may forget an earlier part (rdma_rxe does). A busy peer that has several of them to do would
-    /// do much twice, so then there is no probe, unless something was lost already.
+    /// do much twice, so then there is no probe, unless something was lost already, or all that is
+    /// missing is one response.
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         if self.in_flight() == 0 {
             return None;
         }
-        let is_answered = |slot: &SendSlot| slot.request.op.reply() == Reply::Response;
+        let oldest = self.oldest();
         let last = self.cursor_at(self.cursor.sequence.wrapping_sub(1))?;
-        let is_oldest = self.recovery.probes_oldest();
-        let at = match is_oldest || is_answered(self.ring.get(last.index)?) {
-            true => self.oldest(),
-            false => last,
-        };
-        let slot = self.ring.get(at.index)?;
-        let end = if is_answered(slot) {
-            let end = read_piece_end(slot.packets, at.packet);
-            let behind = slot.first.wrapping_add(u64::from(end));
-            if !is_oldest && last.sequence >= behind {
+        let end = self.end_again(oldest)?;
+        let was_lost = self.recovery.probes_oldest();
+        let is_much = !was_lost && self.reads > 1 && end.wrapping_sub(oldest.packet) > 1;
+        let is_unheard = self.recovery.tail.is_unanswered() && !is_much;
+        let is_last_answered = self.ring.get(last.index)?.request.op.reply() == Reply::Response;
+        let (at, end) = match was_lost || is_unheard || is_last_answered {
+            true if is_much => {
                 self.recovery.tail.spared(now);
                 return None;
             }
-            let placed = self.recovery.placed.next(at.sequence);
-            let placed = placed.and_then(|placed| placed.checked_sub(slot.first));
-            let placed = placed.and_then(|placed| u32::try_from(placed).ok());
-            placed.map_or(end, |placed| placed.clamp(at.packet.saturating_add(1), end))
-        } else {
-            at.packet.wrapping_add(1)
+            true => (oldest, end),
+            false => (last, last.packet.wrapping_add(1)),
         };
         self.recovery.tail.probed(at.sequence, now);
         self.count(1, |counters| &mut counters.tail_probes);
         self.segment_again(at, end)
+    }
+
+    /// The packet behind those that are asked about with this one, which is in flight: it alone, or
+    /// all responses of its piece up to one that was placed.
+    fn end_again(&self, at: SendCursor) -> Option<u32> {
+        let slot = self.ring.get(at.index)?;
+        let next = at.packet.saturating_add(1);
+        if slot.request.op.reply() != Reply::Response {
+            return Some(next);
+        }
+        let end = read_piece_end(slot.packets, at.packet);
+        let placed = self.recovery.placed.next(at.sequence);
+        let placed = placed.and_then(|placed| placed.checked_sub(slot.first));
+        let placed = placed.and_then(|placed| u32::try_from(placed).ok());
+        Some(placed.map_or(end, |placed| placed.clamp(next, end)))
     }
 
     /// The first packet that the peer misses and that is due to be sent again, or the READ request

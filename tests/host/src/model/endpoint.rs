@@ -31,6 +31,7 @@ use ferroce_core::send::{
     PushError, //
 };
 use ferroce_core::storage::{Slot, Spare};
+use ferroce_core::wire::headers::{AethSyndrome, NakCode};
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 
@@ -129,8 +130,12 @@ pub struct Endpoint {
     pub stuck: u64,
     /// When responses are tried again.
     refused_until: u64,
+    /// The gap that it has said last.
+    said: Option<Psn>,
     /// The last kept packet whose turn came, and what became of it.
     pub after_kept: Option<(Psn, Option<DropReason>)>,
+    /// Segments that leave as one.
+    batch: Vec<(RequestSegment, Outgoing)>,
     /// What left and was not fetched.
     pub out: Vec<Outgoing>,
     pub violation: Option<String>,
@@ -176,7 +181,9 @@ impl Endpoint {
             probes_before: 0,
             stuck: 0,
             refused_until: 0,
+            said: None,
             after_kept: None,
+            batch: Vec::new(),
             out: Vec::new(),
             violation: None,
             config,
@@ -321,51 +328,75 @@ impl Endpoint {
         kick(&mut Network { qp: self, now }, why)
     }
 
-    /// What a packet or segment of the peer leads to. The answer is why it had no effect.
-    pub fn receive(&mut self, content: &Content, now: u64) -> Option<DropReason> {
+    /// What a packet or segment of the peer leads to, behind which `more` of its batch comes. The
+    /// answer is why it had no effect.
+    pub fn receive(&mut self, content: &Content, more: bool, now: u64) -> Option<DropReason> {
         let mut dropped = Some(DropReason::NotReady);
+        let mut progress = None;
         match content {
             Content::Request(..) if self.serves() => {
                 dropped = self.execute(content);
-                while let Some(sequence) = self.responder.next_kept() {
-                    match self.memory.kept.remove(&sequence) {
-                        Some(kept) => {
-                            let dropped = self.execute(&kept);
-                            self.after_kept = Some((kept.psn(), dropped));
-                        }
-                        None => self.responder.kept_is_gone(),
-                    }
-                }
-                if self.responder.keeps_nothing() {
-                    self.memory.kept.clear();
-                }
-                if self.recv_worker.is_none() {
-                    self.answer(now);
+                if !more {
+                    self.respond(now);
                 }
             }
             Content::Acknowledge(psn, aeth) if self.sends() => {
                 let sent = &mut self.sent;
                 let sink = &mut |done| sent.push(done);
-                let progress = self.requester.on_acknowledge(*psn, *aeth, now, sink);
-                self.kick(Kick::Progress(progress), now);
-                dropped = None;
+                progress = Some(self.requester.on_acknowledge(*psn, *aeth, now, sink));
             }
             Content::Missing(psn, aeth, map) if self.sends() && self.config.keeps => {
                 let sent = &mut self.sent;
                 let sink = &mut |done| sent.push(done);
-                let progress = self.requester.on_missing(*psn, *aeth, map, now, sink);
-                self.kick(Kick::Progress(progress), now);
-                dropped = None;
+                progress = Some(self.requester.on_missing(*psn, *aeth, map, now, sink));
             }
             Content::Read(segment, payload) if self.sends() => {
-                let progress = self.take_read(segment, payload, now);
-                self.kick(Kick::Progress(progress), now);
-                dropped = None;
+                progress = Some(self.take_read(segment, payload, now));
+            }
+            _ if !more => {
+                self.finish_batch(now);
+                return dropped;
             }
             _ => {}
         }
+        if let Some(progress) = progress {
+            dropped = None;
+            if progress.has_failed() || !more {
+                self.kick(Kick::Progress(progress), now);
+            }
+        }
         self.end_turn();
         dropped
+    }
+
+    /// The last of a batch was dropped: what the others have left to it is done.
+    pub fn finish_batch(&mut self, now: u64) {
+        if self.serves() {
+            self.respond(now);
+        }
+        if self.sends() {
+            self.kick(Kick::Progress(Progress::default()), now);
+        }
+        self.end_turn();
+    }
+
+    /// Executes what was kept and has its turn, and answers.
+    fn respond(&mut self, now: u64) {
+        while let Some(sequence) = self.responder.next_kept() {
+            match self.memory.kept.remove(&sequence) {
+                Some(kept) => {
+                    let dropped = self.execute(&kept);
+                    self.after_kept = Some((kept.psn(), dropped));
+                }
+                None => self.responder.kept_is_gone(),
+            }
+        }
+        if self.responder.keeps_nothing() {
+            self.memory.kept.clear();
+        }
+        if self.recv_worker.is_none() {
+            self.answer(now);
+        }
     }
 
     /// A request, of the network or one that was kept.
@@ -492,10 +523,8 @@ impl Endpoint {
 
     /// Puts a segment on the network.
     fn transmit(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
-        if self.dice.percent(self.config.stuck) {
-            // The kernel says so, and has nobody call when there is room again.
-            self.stuck += 1;
-            return Err(SendError::Refused(*segment));
+        if self.batch.len() >= usize::from(self.config.batch) {
+            self.flush_batch().map_err(SendError::Refused)?;
         }
         let index = self.slots[segment.slot.number() as usize];
         let range = segment.offset as usize..segment.offset as usize + segment.len as usize;
@@ -512,11 +541,28 @@ impl Endpoint {
         let keeps = self.config.keeps;
         let content = content_of(segment, keeps, arguments, payload);
         let frame = Frame::request(self.side, segment, keeps, arguments, payload);
-        self.out.push(Outgoing {
+        let outgoing = Outgoing {
             segment: Some(*segment),
             content,
             frame,
-        });
+        };
+        self.batch.push((*segment, outgoing));
+        Ok(())
+    }
+
+    /// Puts the batch on the network, or none of it: then the error is its first segment.
+    fn flush_batch(&mut self) -> Result<(), RequestSegment> {
+        let batch = std::mem::take(&mut self.batch);
+        let Some((first, _)) = batch.first() else {
+            return Ok(());
+        };
+        if self.dice.percent(self.config.stuck) {
+            // The kernel says so, and has nobody call when there is room again.
+            self.stuck += 1;
+            return Err(*first);
+        }
+        self.out
+            .extend(batch.into_iter().map(|(_, outgoing)| outgoing));
         Ok(())
     }
 
@@ -595,6 +641,9 @@ impl Endpoint {
     /// and `false` is returned.
     fn flush(&mut self, batch: &mut Vec<(Response, Outgoing)>, now: u64) -> bool {
         for (response, outgoing) in batch.drain(..) {
+            if self.config.terse && self.was_said(&outgoing.content) {
+                continue;
+            }
             if self.dice.percent(self.config.stuck) {
                 self.stuck += 1;
                 self.responder.unsend(&response);
@@ -605,6 +654,15 @@ impl Endpoint {
             self.out.push(outgoing);
         }
         true
+    }
+
+    /// Whether a response says of a gap what was said before; if not, it is said now.
+    fn was_said(&mut self, content: &Content) -> bool {
+        let Content::Acknowledge(psn, aeth) = content else {
+            return false;
+        };
+        let is_gap = aeth.syndrome() == AethSyndrome::Nak(NakCode::PsnSequence);
+        is_gap && self.said.replace(*psn) == Some(*psn)
     }
 
     /// What a turn leaves for its end: the way to ERR.
@@ -768,5 +826,9 @@ impl Transmit<Requester<Vec<SendSlot>, Scarce>> for Network<'_> {
 
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         self.qp.transmit(segment)
+    }
+
+    fn flush(&mut self) -> Result<(), RequestSegment> {
+        self.qp.flush_batch()
     }
 }

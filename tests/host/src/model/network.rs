@@ -146,6 +146,17 @@ impl Network {
         self.flights.keys().next().map(|(at, _)| *at)
     }
 
+    /// When the next arrives, where, and whether it is a request.
+    pub fn next(&self) -> Option<(u64, usize, bool)> {
+        let ((at, _), flight) = self.flights.first_key_value()?;
+        Some((*at, flight.to, flight.content.is_request()))
+    }
+
+    /// Nanoseconds within which what comes to a side comes as one batch.
+    pub fn gather(&self, to: usize) -> u64 {
+        u64::from(self.directions[1 - to].link.gather) * US
+    }
+
     fn is_dark(&self, from: usize, now: u64) -> bool {
         self.blackouts.iter().any(|blackout| {
             let begin = u64::from(blackout.from) * US;

@@ -39,6 +39,8 @@ pub struct Side {
     pub allow_atomic: bool,
     /// It keeps packets behind a gap, and says so.
     pub keeps: bool,
+    /// It says of a gap once, whatever comes behind it: as rdma_rxe and adapters do.
+    pub terse: bool,
     /// Slots of the send queue, as a binary logarithm.
     pub send_log: u8,
     /// Slots of the receive queue, as a binary logarithm.
@@ -47,8 +49,10 @@ pub struct Side {
     pub budget: u8,
     /// Microseconds that a worker which sends takes to get its turn, beyond the first.
     pub late: u8,
-    /// How often in a hundred times a segment or a response finds the device full.
+    /// How often in a hundred times a batch of segments, or a response, finds the device full.
     pub stuck: u8,
+    /// Most segments of a batch.
+    pub batch: u8,
     /// Microseconds after which it goes to RTR.
     pub rtr_at: u32,
     /// Microseconds that it then stays in RTR.
@@ -133,6 +137,8 @@ pub struct Link {
     pub depth: u16,
     /// Change on the way, in a hundred.
     pub corrupt: u8,
+    /// What comes within so many microseconds comes as one batch.
+    pub gather: u8,
 }
 
 /// A time in which nothing arrives that was sent in it.
@@ -167,6 +173,8 @@ pub enum What {
     LocalGone,
     /// The user moves the QP to SQD, and so many microseconds after it drained to RTS again.
     Drain(u16),
+    /// The QP is told that the network has marked its packets.
+    Marked,
 }
 
 impl Scenario {
@@ -205,11 +213,13 @@ impl Side {
             allow_write: true,
             allow_atomic: true,
             keeps: false,
+            terse: false,
             send_log: 6,
             recv_log: 6,
             budget: 64,
             late: 0,
             stuck: 0,
+            batch: 1,
             rtr_at: 0,
             rts_after: 0,
             work: Vec::new(),
@@ -277,7 +287,8 @@ show_what_differs!(
 show_what_differs!(
     Side, Side::usual(0), "Side::usual(0)",
     first_psn retry_cnt rnr_retry rnr_timer timeout max_rd_atomic max_dest_rd_atomic allow_read
-    allow_write allow_atomic keeps send_log recv_log budget late stuck rtr_at rts_after work receives starve
+    allow_write allow_atomic keeps terse send_log recv_log budget late stuck batch rtr_at rts_after
+    work receives starve
 );
 show_what_differs!(
     Work, Work::new(Operation::Send, 0, 0), "Work::new(Operation::Send, 0, 0)",
@@ -285,5 +296,5 @@ show_what_differs!(
 );
 show_what_differs!(
     Link, Link::good(), "Link::good()",
-    delay jitter packet_ns loss burst duplicate reorder depth corrupt
+    delay jitter packet_ns loss burst duplicate reorder depth corrupt gather
 );

@@ -58,9 +58,10 @@ prop_compose! {
         reorder in percent(trouble, 30),
         depth in 1u16..100,
         corrupt in percent(trouble, 30),
+        gather in prop_oneof![7 => Just(0u8), 1 => 1u8..10],
     ) -> Link {
         let packet_ns = 0;
-        Link { delay, jitter, packet_ns, loss, burst, duplicate, reorder, depth, corrupt }
+        Link { delay, jitter, packet_ns, loss, burst, duplicate, reorder, depth, corrupt, gather }
     }
 }
 
@@ -155,9 +156,15 @@ prop_compose! {
         no_read in rarely(trouble.requests, 20),
         no_write in rarely(trouble.requests, 20),
         no_atomic in rarely(trouble.requests, 20),
-        keeps: bool,
+        (keeps, terse) in prop_oneof![
+            2 => Just((true, false)),
+            1 => Just((false, false)),
+            1 => Just((false, true)),
+        ],
+        batch in prop_oneof![1 => Just(1u8), 1 => 2u8..16],
     ) -> (Side, i8) {
         let side = Side {
+            batch,
             first_psn,
             retry_cnt,
             rnr_retry,
@@ -169,6 +176,7 @@ prop_compose! {
             allow_write: !no_write,
             allow_atomic: !no_atomic,
             keeps,
+            terse,
             ..Side::usual(0)
         };
         (side, if trouble.requests { more_reads } else { more_reads.abs() })
@@ -223,6 +231,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(What::Destroy),
         1 => Just(What::RegionGone),
         1 => Just(What::LocalGone),
+        6 => Just(What::Marked),
     ];
     let at = prop_oneof![0u32..60, 0u32..3000, 0u32..60_000];
     (at, 0usize..2, what).prop_map(|(at, side, what)| Event { at, side, what })
@@ -250,16 +259,29 @@ pub fn scenario(trouble: Trouble) -> impl Strategy<Value = Scenario> {
         events,
     )
         .prop_map(
-            move |(seed, mtu, span, [(mut a, a_more), (mut b, b_more)], links, dark, events)| {
+            move |(
+                seed,
+                mtu,
+                span,
+                [(mut a, a_more), (mut b, b_more)],
+                mut links,
+                dark,
+                events,
+            )| {
                 // A responder takes as many READs as its peer has, or some more, or (which is a
                 // mistake) fewer.
                 let limit = |own: u8, more: i8| own.saturating_add_signed(more).min(16);
                 a.max_dest_rd_atomic = limit(b.max_rd_atomic, a_more);
                 b.max_dest_rd_atomic = limit(a.max_rd_atomic, b_more);
+                let span = if trouble.spans { span } else { 1 };
+                if span > 1 {
+                    // On the local path nothing comes in batches.
+                    links.iter_mut().for_each(|link| link.gather = 0);
+                }
                 Scenario {
                     seed,
                     mtu,
-                    span: if trouble.spans { span } else { 1 },
+                    span,
                     sides: [a, b],
                     links,
                     blackouts: if trouble.network { dark } else { Vec::new() },

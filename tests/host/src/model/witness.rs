@@ -13,9 +13,9 @@
 //! - an RNR NAK is waited for as long as it says, `rnr_retry` times, not more and not less;
 //! - a fence holds until the READs before it are complete, and never more READs are outstanding
 //!   than permitted;
-//! - a tail-loss probe is the last packet in flight, or the oldest if that was sent again or if the
-//!   last one is answered by responses, of a READ the request for what is missing of that piece,
-//!   after 2 ms of silence, each after twice the time;
+//! - a tail-loss probe is the last packet in flight, or the oldest if that was sent again, if the
+//!   last one is answered by responses, or if it is not the first one, of a READ the request for
+//!   what is missing of that piece, after 2 ms of silence, each after twice the time;
 //! - a READ is asked for when the largest window has room for its responses, or alone;
 //! - in SQD nothing new begins.
 //!
@@ -65,7 +65,8 @@ pub struct Standing {
 pub struct Witness {
     mtu: u64,
     side: Side,
-    /// Segments may find no room in the device, or leave late, and with them what they say.
+    /// Segments may find no room in the device, leave late, or come as a batch, and with them what
+    /// they say.
     loose: bool,
     /// The oldest packet that the sender has no answer for.
     una: u64,
@@ -121,7 +122,8 @@ impl Witness {
     pub fn new(scenario: &Scenario, side: usize) -> Self {
         Self {
             mtu: u64::from(scenario.mtu),
-            loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0),
+            loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0)
+                || scenario.links.iter().any(|link| link.gather != 0),
             side: scenario.sides[side].clone(),
             keeps: scenario.sides.iter().all(|side| side.keeps),
             ..Self::default()
@@ -240,8 +242,11 @@ impl Witness {
         let last = self.cursor.wrapping_sub(1);
         let is_last_answered = (plan.messages.iter())
             .any(|m| m.request.op.is_answered() && (m.first..m.end()).contains(&last));
-        let is_oldest = (self.repeated || self.keeps || is_last_answered) && sequence == self.una;
-        let is_last = sequence + psns == self.cursor || is_oldest || at.local_trouble || self.loose;
+        let may_be_oldest = self.repeated || self.keeps || is_last_answered || self.probed.0 != 0;
+        let is_oldest = may_be_oldest && sequence == self.una;
+        let end = Some(sequence + psns);
+        let is_last = end == Some(self.cursor) || (self.keeps && end == self.again);
+        let is_last = is_last || is_oldest || at.local_trouble || self.loose;
         let is_probe = if is_read_request(segment.opcode) {
             let piece = message.first + (read_end - 1) * u64::from(READ_PIECE);
             sequence == piece.max(self.una)

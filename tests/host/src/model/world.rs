@@ -4,7 +4,7 @@
 
 use super::endpoint::{Endpoint, Scarce, State};
 use super::frame::Content;
-use super::network::{Fate, Network, US};
+use super::network::{Arrival, Fate, Network, US};
 use super::plan::{plans, Plan};
 use super::scenario::{Scenario, What};
 use super::witness::{Standing, Witness};
@@ -243,6 +243,7 @@ impl World {
             }
             Action::Happens(What::RegionGone) => endpoint.memory.region_gone = true,
             Action::Happens(What::LocalGone) => endpoint.memory.local_gone = true,
+            Action::Happens(What::Marked) => endpoint.requester.slow_down(),
             Action::Happens(What::Drain(pause)) => {
                 if endpoint.state == State::Rts {
                     self.pause[side] = Some(u64::from(pause));
@@ -252,10 +253,25 @@ impl World {
         }
     }
 
+    /// A packet arrives, and those that come as one batch with it.
     fn arrive(&mut self) -> Result<(), String> {
-        let Some(arrival) = self.network.take() else {
-            return Ok(());
-        };
+        let began = self.now;
+        while let Some(arrival) = self.network.take() {
+            let (to, is_request) = (arrival.to, arrival.sent.is_request());
+            let until = began + self.network.gather(to);
+            let next = self.network.next();
+            let next = next.filter(|next| next.0 <= until && (next.1, next.2) == (to, is_request));
+            self.take_in(arrival, next.is_some())?;
+            match next {
+                Some((at, ..)) => self.now = self.now.max(at),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Something arrives, and `more` of its batch comes behind it.
+    fn take_in(&mut self, arrival: Arrival, more: bool) -> Result<(), String> {
         let to = arrival.to;
         if let Some(wrong) = arrival.wrong {
             return Err(format!("{wrong}: {:?}", arrival.sent));
@@ -265,6 +281,9 @@ impl World {
             self.witnesses[concerned].out_of_order(content, *late, self.now);
         }
         let Some(content) = arrival.content else {
+            if !more {
+                self.endpoints[to].finish_batch(self.now);
+            }
             return Ok(());
         };
         if self.trace {
@@ -273,7 +292,7 @@ impl World {
         if !content.is_request() {
             self.witnesses[to].hears(&self.plans[to], &content, self.now);
         }
-        let dropped = self.endpoints[to].receive(&content, self.now);
+        let dropped = self.endpoints[to].receive(&content, more, self.now);
         let oldest = self.endpoints[to].requester.oldest_psn();
         self.witnesses[to].has_placed(oldest, self.now);
         let mut deaf = matches!(
@@ -296,6 +315,7 @@ impl World {
         if self.witnesses[to].is_exhausted() && self.endpoints[to].serves() {
             return Err("RNR NAKs without end".into());
         }
+        self.look(to);
         Ok(())
     }
 
@@ -438,7 +458,7 @@ impl World {
         // It may have come meanwhile.
         let is_missing = endpoint.responder.expected_psn() == missed;
         let answers = endpoint.serves() && endpoint.fatal.is_none();
-        if answers && is_missing {
+        if answers && is_missing && !self.scenario.sides[side].terse {
             let violation = &mut self.witnesses[1 - side].violation;
             violation.get_or_insert(format!("no NAK says that {missed:?} is missing"));
         }

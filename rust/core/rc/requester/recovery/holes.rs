@@ -72,6 +72,9 @@ pub(in super::super) struct Holes<A: Spare> {
     patience: u8,
     /// Holes that did not close by themselves, in a row.
     calm: u8,
+    /// How many packets that had left before were still behind the cursor, when those of a hole
+    /// last left.
+    pub(super) behind: u32,
     /// When the timer last fired: holes that were due by then wait for nothing but their turn.
     expired: u64,
 }
@@ -84,6 +87,7 @@ impl<A: Spare> Holes<A> {
             end: 0,
             patience: 1,
             calm: 0,
+            behind: 0,
             expired: 0,
         }
     }
@@ -122,8 +126,8 @@ impl<A: Spare> Holes<A> {
     }
 
     /// The local stack refused what was sent for the hole with this packet, and what left behind
-    /// it: these holes are due again. Returns the next new packet of that time, or `None` if there
-    /// is no such hole.
+    /// it: these holes are due again. Returns where the cursor was, or `None` if there is no such
+    /// hole.
     #[cold]
     pub(super) fn unsend(&mut self, sequence: Sequence, now: u64) -> Option<Sequence> {
         let Hole { again, at, .. } = *self
@@ -134,7 +138,7 @@ impl<A: Spare> Holes<A> {
         for hole in self.list.iter_mut().take(self.len).filter(sent) {
             (hole.again, hole.at) = (None, now);
         }
-        Some(next)
+        Some(next.wrapping_sub(u64::from(self.behind)))
     }
 
     fn iter(&self) -> impl Iterator<Item = &Hole> {

@@ -172,8 +172,8 @@ impl<A: Spare> LossRecovery<A> {
         self.tail.sent(now);
     }
 
-    /// The local stack refused a packet. Returns the next new packet of the time when it was sent,
-    /// if that was to close a hole.
+    /// The local stack refused a packet. Returns where the cursor was when it was sent, if that was
+    /// to close a hole: what is due of them leaves before anything else.
     pub(super) fn unsent(
         &mut self,
         sequence: Sequence,
@@ -414,6 +414,8 @@ impl<A: Spare> LossRecovery<A> {
     /// The packets of a hole from that one to `to` are sent again.
     pub(super) fn hole_sent(&mut self, from: Sequence, to: Sequence, flight: Flight, now: u64) {
         self.holes.sent(from, to, flight.sent, now);
+        // Fewer than there are PSNs.
+        self.holes.behind = flight.sent.saturating_sub(flight.next) as u32;
         self.tail.sent(now);
         if from == flight.una {
             self.retry.sent(now);

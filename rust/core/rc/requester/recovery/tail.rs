@@ -5,9 +5,10 @@
 //!
 //! So after two round trips of silence one packet is retransmitted with an ACK request: the last
 //! one, or the oldest if that was retransmitted before, or if responses answer the last one; but
-//! not yet one of several READs. The responder acknowledges it as a duplicate, or
-//! reports which packet it misses; either repairs the rest. If that gets no response either, the
-//! next probe follows after twice the time, and so on up to the ACK timeout. A probe spends no
+//! not yet one of several long READs. The responder acknowledges it as a duplicate, or reports
+//! which packet it misses; either repairs the rest. If that gets no response either, the next probe
+//! follows after twice the time, and so on up to the ACK timeout. It is the oldest packet: a
+//! responder that reports a gap once answers no other, if its report was lost. A probe spends no
 //! retry, does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the
 //! requester how often it sends a packet; RFC 8985 does the same for TCP.)
 
@@ -174,6 +175,11 @@ impl Tail {
     #[inline]
     pub(in super::super) fn is_due(&self) -> bool {
         self.probe == Probe::Due
+    }
+
+    /// Whether there was a probe since something new was sent or acknowledged.
+    pub(in super::super) fn is_unanswered(&self) -> bool {
+        self.probes != 0
     }
 
     /// The probe was sent.

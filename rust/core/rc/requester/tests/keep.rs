@@ -260,6 +260,24 @@ fn what_was_to_close_a_hole_and_did_not_leave_is_sent_again() {
     );
 }
 
+/// The same where what is behind it had not left before, either.
+#[test]
+fn what_did_not_leave_twice_behind_a_hole_is_sent_again() {
+    let mut rig = rig::<InPlace>();
+    rig.requester.set_ack_timeout(Some(u64::from(u32::MAX)));
+    let _ = report(&mut rig, 1, 0b11_0110);
+    rig.push(2, Operation::Send, 256 * 2);
+    for first in [7, 1] {
+        let refused = rig.next().unwrap();
+        assert_eq!(refused.psn, psn(first));
+        rig.send();
+        rig.requester.unsend(&refused, rig.now);
+        let wait = rig.requester.deadline().unwrap();
+        let _ = rig.tick(wait);
+    }
+    assert_eq!(rig.numbers(), [1, 4, 7, 8]);
+}
+
 /// A fence waits for READs that are not complete, and not for parts that were asked for twice.
 #[test]
 fn a_part_that_did_not_leave_counts_as_no_read() {

@@ -21,7 +21,8 @@ fn patient() -> Rig {
     rig
 }
 
-/// The last packet is retransmitted, each time after twice the time, and no retry is spent on it.
+/// The last packet is retransmitted, then the oldest, each time after twice the time, and no retry
+/// is spent on that.
 #[test]
 fn a_silent_tail_is_probed_until_the_timeout() {
     let mut rig = patient();
@@ -32,9 +33,13 @@ fn a_silent_tail_is_probed_until_the_timeout() {
         assert_eq!(rig.requester.deadline(), Some(sent + at * MS));
         assert!(!rig.tick(sent + at * MS).has_failed());
         let probe = rig.next().unwrap();
-        assert_eq!((probe.psn, probe.ack_req), (psn(3), true));
-        assert_eq!(probe.opcode, Opcode::RcWriteLast);
-        assert_eq!((probe.offset, probe.len), (512, 256));
+        let (number, opcode, offset) = match n {
+            0 => (3, Opcode::RcWriteLast, 512),
+            _ => (1, Opcode::RcWriteFirst, 0),
+        };
+        assert_eq!((probe.psn, probe.ack_req), (psn(number), true));
+        assert_eq!((probe.opcode, probe.offset), (opcode, offset));
+        assert_eq!(probe.len, 256);
         assert_eq!(rig.next(), None);
         let counters = *rig.requester.counters();
         assert_eq!(
@@ -80,6 +85,46 @@ fn the_probe_is_the_oldest_packet_if_that_was_retransmitted() {
     let _ = rig.on(3, ACK);
     assert_eq!(rig.ended(), [(1, Status::Success)]);
     assert_eq!(rig.requester.counters().timeouts, 0);
+}
+
+/// A responder that reports a gap once, and whose report is lost, drops the last packet in silence.
+#[test]
+fn the_probe_is_the_oldest_packet_if_the_last_one_got_no_answer() {
+    let mut rig = patient();
+    rig.push(1, Operation::Write, 256 * 3);
+    rig.send();
+    let _ = rig.tick(rig.now + 2 * MS);
+    assert_eq!(rig.numbers(), [3]);
+    let _ = rig.tick(rig.now + 4 * MS);
+    assert_eq!(rig.numbers(), [1]);
+    let _ = rig.on(1, ACK);
+    let due = rig.requester.deadline().unwrap();
+    let _ = rig.tick(due);
+    assert_eq!(rig.numbers(), [3]);
+    let _ = rig.on(2, SEQUENCE);
+    assert_eq!(rig.numbers(), [2, 3]);
+    let _ = rig.on(3, ACK);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+    assert_eq!(rig.requester.counters().timeouts, 0);
+}
+
+/// So it is with a READ, but not with one of several.
+#[test]
+fn a_read_before_the_last_packet_is_probed_after_that_if_it_is_the_only_one() {
+    for reads in [1, 2] {
+        let mut rig = patient();
+        rig.push(1, Operation::Read, 256 * 4);
+        if reads == 2 {
+            rig.push(2, Operation::Read, 256 * 4);
+        }
+        rig.push(3, Operation::Write, 256);
+        rig.send();
+        let last = 4 * reads + 1;
+        for (at, probed) in [(2, last), (4, if reads == 1 { 1 } else { last })] {
+            let _ = rig.tick(rig.now + at * MS);
+            assert_eq!(rig.numbers(), [probed]);
+        }
+    }
 }
 
 /// The rest waits for what is before it, and need not wait for a probe.
@@ -176,31 +221,53 @@ fn a_silent_read_is_probed_by_what_is_missing() {
     let _ = rig.respond(3, false, true, 250);
     assert_eq!(rig.ended(), [(1, Status::Success)]);
     // It does not count against the READs that may be outstanding.
-    let mut rig = patient();
-    rig.push(1, Operation::Read, 1);
-    rig.push(2, Operation::Read, 1);
-    rig.send();
+    let several = || {
+        let mut rig = patient();
+        rig.push(1, Operation::Read, 512);
+        rig.push(2, Operation::Read, 512);
+        rig.send();
+        rig
+    };
+    let mut rig = several();
     // The peer may be at work on either of several.
     let _ = rig.tick(rig.now + 2 * MS);
     assert_eq!(rig.next(), None);
     // Not so when they were sent again.
-    let mut again = patient();
-    again.push(1, Operation::Read, 1);
-    again.push(2, Operation::Read, 1);
-    again.send();
+    let mut again = several();
     let _ = again.tick(again.now + 80 * MS);
-    assert_eq!(again.numbers(), [1, 2]);
+    assert_eq!(again.numbers(), [1, 3]);
     let due = again.requester.deadline().unwrap();
     let _ = again.tick(due);
     assert_eq!(again.numbers(), [1]);
-    let _ = rig.respond(1, true, true, 1);
+    let _ = rig.respond(1, true, false, 256);
+    let _ = rig.respond(2, false, true, 256);
     let due = rig.requester.deadline().unwrap();
     let _ = rig.tick(due);
-    assert_eq!(rig.numbers(), [2]);
-    let _ = rig.respond(2, true, true, 1);
+    assert_eq!(rig.numbers(), [3]);
+    let _ = rig.respond(3, true, false, 256);
+    let _ = rig.respond(4, false, true, 256);
     rig.push(3, Operation::Read, 1);
     rig.push(4, Operation::Read, 1);
-    assert_eq!(rig.numbers(), [3, 4]);
+    assert_eq!(rig.numbers(), [5, 6]);
+}
+
+/// One response is no work, also if there are several.
+#[test]
+fn the_first_of_several_short_requests_is_probed() {
+    for (op, length) in [
+        (Operation::Read, 256),
+        (Operation::FetchAdd, 8),
+        (Operation::Flush, 0),
+    ] {
+        let mut rig = patient();
+        rig.push(1, op, length);
+        rig.push(2, op, length);
+        rig.send();
+        for at in [2, 4] {
+            let _ = rig.tick(rig.now + at * MS);
+            assert_eq!(rig.numbers(), [1]);
+        }
+    }
 }
 
 /// Responses that come, even if they are not the one that is waited for, show that the peer is at
