@@ -9,12 +9,25 @@
 //!
 //! A response that arrives while another CPU sends bulk from its QP goes to that one's backlog.
 //! The send queue stays locked for as long as a whole run takes, and the CPU of the response, which
-//! would have to spin, has other packets to execute.
+//! would have to spin, has other packets to execute. But not where both send: what follows for the
+//! QP would have to go there, too.
 //!
 //! Packets of one QP stay in order, as with receive flow steering (RFS): a QP remembers its
 //! last [`QueuedBatch`]. Until that is executed, all that arrives for the QP goes to the same
 //! backlog; from then on each batch chooses anew. The wait for a backlog ends: its CPU serves it in
 //! a softirq, whatever else runs there.
+//!
+//! A CPU that sends bulk itself gets none ([`sends_bulk`]): it has no time to spare, and where two
+//! CPUs send to each other, each would only do the other one's work. And a hypervisor may have
+//! taken a CPU away, which the kernel cannot see: one that serves its backlog late is left alone
+//! for a while ([`Punctuality`]).
+
+use super::offload::budget::{
+    Helper,
+    HelperVerdict, //
+};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Fewest bytes of a bulk batch. Another CPU has to be interrupted, which costs about as much as
 /// the work for a few KiB.
@@ -78,6 +91,16 @@ pub struct BacklogState {
     pub served: u32,
     /// Packets that wait.
     pub waiting: u32,
+    /// Its CPU gets no bulk: see [`Punctuality::is_late`] and [`sends_bulk`].
+    pub declines: bool,
+}
+
+/// Nanoseconds after bulk was sent on a CPU, in which it gets none.
+const SENDING: u64 = 100_000_000;
+
+/// Whether a CPU that has sent bulk at `sent_at`, or never (0), is sending still.
+pub const fn sends_bulk(sent_at: u64, now: u64) -> bool {
+    sent_at != 0 && now.saturating_sub(sent_at) < SENDING
 }
 
 /// Where to execute what has arrived.
@@ -96,7 +119,7 @@ pub enum Steer {
 pub struct Arrived {
     /// Bytes that arrived as one batch; `None` for a single packet, which is no batch.
     pub bytes: Option<u32>,
-    /// Another CPU, which holds the queue that this is for.
+    /// Another CPU, which holds the queue that this is for, while this CPU sends nothing.
     pub held_by: Option<u32>,
 }
 
@@ -121,9 +144,62 @@ pub fn steer(
         }
     }
     let is_bulk = arrived.bytes.is_some_and(|bytes| bytes >= BULK_BYTES);
-    match if is_bulk { choose() } else { arrived.held_by } {
-        Some(cpu) if backlog(cpu).waiting < JOINABLE => Steer::To(cpu),
-        _ => Steer::Here,
+    let Some(cpu) = (if is_bulk { choose() } else { arrived.held_by }) else {
+        return Steer::Here;
+    };
+    let found = backlog(cpu);
+    // What is for a queue that is held waits for its holder here as well.
+    match found.waiting < JOINABLE && !(is_bulk && found.declines) {
+        true => Steer::To(cpu),
+        false => Steer::Here,
+    }
+}
+
+/// Nanoseconds without progress, after which a backlog that is not empty is late. More than a batch
+/// takes in an emulator, less than a host that is busy takes a CPU away for.
+const LATE: u64 = 4_000_000;
+
+/// Nanoseconds in which nothing was late, after which the next pause is a short one again.
+const CALM: u64 = 128_000_000;
+
+/// Whether a CPU serves its backlog in time. Times are nanoseconds of one clock.
+#[derive(Debug, Default)]
+pub struct Punctuality {
+    /// The last progress: a batch was taken or executed, or has come to an empty backlog.
+    since: AtomicU64,
+    /// When it was last seen to be late.
+    late_at: AtomicU64,
+    /// Back-off from leaving batches to this CPU.
+    back_off: Helper,
+}
+
+impl Punctuality {
+    /// A batch is about to be queued, behind others or not.
+    #[inline]
+    pub fn queues(&self, is_first: bool, now: u64) {
+        if is_first {
+            self.since.store(now, Relaxed);
+        }
+    }
+
+    /// A batch was taken or executed.
+    #[inline]
+    pub fn progress(&self, now: u64) {
+        let delay = now.saturating_sub(self.since.load(Relaxed));
+        self.since.store(now, Relaxed);
+        if delay > LATE {
+            self.back_off.judge(HelperVerdict::Declines, now);
+            self.late_at.store(now, Relaxed);
+        } else if now.saturating_sub(self.late_at.load(Relaxed)) > CALM {
+            self.back_off.judge(HelperVerdict::Helps, now);
+        }
+    }
+
+    /// Whether no other batch is to be left to it, where so many packets wait.
+    #[inline]
+    pub fn is_late(&self, waiting: u32, now: u64) -> bool {
+        let delay = now.saturating_sub(self.since.load(Relaxed));
+        !self.back_off.may_help(now) || (waiting != 0 && delay > LATE)
     }
 }
 
@@ -196,7 +272,11 @@ mod tests {
     }
 
     fn at(served: u32, waiting: u32) -> impl Fn(u32) -> BacklogState {
-        move |_| BacklogState { served, waiting }
+        move |_| BacklogState {
+            served,
+            waiting,
+            declines: false,
+        }
     }
 
     #[test]
@@ -205,6 +285,62 @@ mod tests {
         assert_eq!(steer(None, batch(BULK), at(0, 0), || None), Steer::Here);
         let long = at(0, JOINABLE);
         assert_eq!(steer(None, batch(BULK), long, || Some(3)), Steer::Here);
+    }
+
+    #[test]
+    fn bulk_stays_while_the_other_cpu_declines() {
+        let late = |_| BacklogState {
+            declines: true,
+            ..BacklogState::default()
+        };
+        assert_eq!(steer(None, batch(BULK), late, || Some(3)), Steer::Here);
+        let held_by = Some(5);
+        let held = Arrived {
+            bytes: None,
+            held_by,
+        };
+        assert_eq!(steer(None, held, late, || Some(3)), Steer::To(5));
+        let place = QueuedBatch { cpu: 2, number: 1 };
+        let found = steer(Some(place), batch(BULK), late, || Some(3));
+        assert_eq!(found, Steer::To(2));
+    }
+
+    #[test]
+    fn who_sends_bulk_gets_none_meanwhile() {
+        assert!(!sends_bulk(0, 5));
+        assert!(sends_bulk(5, 5) && sends_bulk(5, 4 + SENDING));
+        assert!(!sends_bulk(5, 5 + SENDING));
+    }
+
+    #[test]
+    fn who_was_late_is_left_alone_for_longer_each_time() {
+        let cpu = Punctuality::default();
+        let mut now = 1_000_000_000;
+        cpu.queues(true, now);
+        cpu.progress(now + LATE);
+        assert!(!cpu.is_late(0, now + LATE));
+        let mut pause = 0;
+        for _ in 0..5 {
+            cpu.queues(true, now);
+            now += LATE + 1;
+            assert!(cpu.is_late(1, now) && !cpu.is_late(0, now));
+            cpu.progress(now);
+            let before = core::mem::take(&mut pause);
+            while cpu.is_late(0, now + pause) {
+                pause += LATE / 64;
+            }
+            assert!(pause > before);
+            now += pause;
+        }
+        // It serves in time again.
+        for _ in 0..2 {
+            now += CALM + 1;
+            cpu.queues(true, now);
+            cpu.progress(now);
+        }
+        now += LATE + 1;
+        cpu.progress(now);
+        assert!(!cpu.is_late(0, now + LATE / 2));
     }
 
     #[test]

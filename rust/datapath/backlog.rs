@@ -13,10 +13,12 @@ use crate::core::steering::{
     code,
     is_bulk_packet,
     numbered,
+    sends_bulk,
     steer,
     Arrived,
     BacklogState,
     Homes,
+    Punctuality,
     QueuedBatch,
     Steer, //
 };
@@ -35,6 +37,7 @@ use crate::sys::sync::{
     SpinLockBh, //
 };
 use crate::sys::work::{
+    self,
     Cpu,
     OwnedQueue, //
 };
@@ -80,6 +83,10 @@ pub(super) struct Backlog {
     waiting: Atomic<u32>,
     /// Batches executed; the number wraps.
     served: Atomic<u32>,
+    /// Whether this CPU serves it in time.
+    punctuality: Punctuality,
+    /// When bulk was last sent on this CPU; 0 for never.
+    sent_at: Atomic<u64>,
 }
 
 impl_has_work! {
@@ -141,10 +148,13 @@ impl Steering {
         }
     }
 
-    /// The send queue will be unlocked.
+    /// The send queue will be unlocked. Notes in `backlogs` if bulk was sent since [`Self::sends`].
     #[inline(always)]
-    pub(super) fn sent(&self) {
-        self.sender.store(code(None), Relaxed);
+    pub(super) fn sent(&self, backlogs: &Backlogs) {
+        if self.sender.load(Relaxed) != code(None) {
+            self.sender.store(code(None), Relaxed);
+            backlogs.sent_bulk();
+        }
     }
 
     /// The other CPU that holds the send queue to send bulk.
@@ -197,6 +207,13 @@ impl Backlogs {
         self.queue.flush();
     }
 
+    /// Bulk was sent on this CPU.
+    fn sent_bulk(&self) {
+        if let Some(here) = self.cpus.get(Cpu::current().index()) {
+            here.sent_at.store(work::now(), Relaxed);
+        }
+    }
+
     /// Whether a packet for the QP `qpn` is executed on another CPU, whose backlog has it now.
     /// `held_by` holds the queue that it is for, and `elsewhere` names a CPU for bulk batches.
     #[inline(always)]
@@ -221,11 +238,12 @@ impl Backlogs {
             let mut arriving = here.arriving.lock();
             if arriving.as_ref().is_none_or(|batch| batch.qpn != qpn) {
                 self.end_arriving(&mut arriving);
+                let now = work::now();
                 let arrived = Arrived {
                     bytes: packet.batch_len(),
-                    held_by,
+                    held_by: held_by.filter(|_| !here.sends_bulk(now)),
                 };
-                let Some(to) = self.choose(steering, arrived, elsewhere) else {
+                let Some(to) = self.choose(steering, arrived, now, elsewhere) else {
                     here.next_here.store(next_address(packet), Relaxed);
                     return false;
                 };
@@ -241,12 +259,13 @@ impl Backlogs {
         &self,
         steering: &Steering,
         arrived: Arrived,
+        now: u64,
         elsewhere: impl FnOnce() -> Option<Cpu>,
     ) -> Option<Cpu> {
         let last = steering.last.load(Relaxed);
         let state = |cpu| {
             self.of(cpu)
-                .map_or(BacklogState::default(), |of| of.state())
+                .map_or(BacklogState::default(), |of| of.state(now))
         };
         let chosen = steer(QueuedBatch::from_bits(last), arrived, state, || {
             elsewhere().map(Cpu::number)
@@ -297,6 +316,8 @@ impl Backlogs {
         let of = self.of(to.number())?;
         let mut queued = of.queued.lock();
         queued.pushed = queued.pushed.wrapping_add(1);
+        let is_first = of.waiting.load(Relaxed) == 0;
+        of.punctuality.queues(is_first, work::now());
         of.waiting.fetch_add(batch.packets(), Relaxed);
         queued.batches.push(batch);
         let last = QueuedBatch {
@@ -330,6 +351,8 @@ impl Backlog {
                 next_here: Atomic::new(0),
                 waiting: Atomic::new(0),
                 served: Atomic::new(0),
+                punctuality: Punctuality::default(),
+                sent_at: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -345,20 +368,29 @@ impl Backlog {
         does
     }
 
-    fn state(&self) -> BacklogState {
+    fn sends_bulk(&self, now: u64) -> bool {
+        sends_bulk(self.sent_at.load(Relaxed), now)
+    }
+
+    fn state(&self, now: u64) -> BacklogState {
+        let waiting = self.waiting.load(Relaxed);
         BacklogState {
             served: self.served.load(Acquire),
-            waiting: self.waiting.load(Relaxed),
+            waiting,
+            declines: self.punctuality.is_late(waiting, now) || self.sends_bulk(now),
         }
     }
 
     /// Takes the first batch; then [`Self::executed`] is called.
     pub(super) fn take(&self) -> Option<RxBatch> {
-        self.queued.lock().batches.take()
+        let batch = self.queued.lock().batches.take()?;
+        self.punctuality.progress(work::now());
+        Some(batch)
     }
 
     /// A batch of so many packets was executed.
     pub(super) fn executed(&self, packets: u32) {
+        self.punctuality.progress(work::now());
         self.waiting.fetch_sub(packets, Relaxed);
         let served = self.served.load(Relaxed);
         self.served.store(served.wrapping_add(1), Release);

@@ -144,6 +144,7 @@ pub(super) fn send(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
         left_at,
         ..
     } = send;
+    let backlogs = &ctx.directory.backlogs;
     let sender = Sender { qp, wqes, ctx };
     let more = match (requester, peer) {
         (AnyRequester::Reliable(requester), Some(peer)) => {
@@ -156,7 +157,7 @@ pub(super) fn send(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
         (AnyRequester::Datagram(datagrams), _) => send_datagrams(datagrams, sender, left_at),
         (_, None) => false,
     };
-    qp.steering.sent();
+    qp.steering.sent(backlogs);
     more
 }
 
