@@ -46,7 +46,7 @@
 //! Lock order: send queue of a QP, receive queue of a QP (of the peer QP on the local path), SRQ,
 //! CQ. No code takes a queue lock while it holds a later lock of this order, so QPs may be
 //! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
-//! or event handler runs under them, nor on the stack of a poster (`sys::ib::event`).
+//! or event handler runs under them (`sys::ib::event`).
 
 mod backlog;
 mod congestion;

@@ -409,33 +409,34 @@ impl Qp {
 
     /// Resets the QP: discards everything; no WQE completes.
     pub fn reset(&self) {
-        let mut send = self.send.lock();
-        let mut recv = self.recv.lock();
-        self.enter(QpState::Reset, StateCause::User);
-        self.failing.store(0, Relaxed);
-        send.reset();
-        send.trace_offload(self.number, AskedBy::End);
-        recv.reset();
-        self.sq.reset(FLAG_NEED_DOORBELL);
-        if let ReceiveSource::Own(rq) = &self.receives {
-            rq.reset(0);
-        }
+        self.discard(SendQueue::reset, Ring::reset, 0);
     }
 
     /// Discards everything for ever; no WQE completes. A process whose device was taken away has
     /// the rings still. Their indices stay, so that there is room, and they ask for doorbells:
     /// what is posted from here on is refused, and not forgotten.
     pub fn end(&self) {
+        self.discard(SendQueue::end, Ring::store_flags, FLAG_NEED_DOORBELL);
+    }
+
+    /// Discards everything; `empty` leaves the rings with these flags, the receive ring with
+    /// `rq_flags`.
+    fn discard(
+        &self,
+        clear: impl FnOnce(&mut SendQueue),
+        empty: impl Fn(&Ring, u32),
+        rq_flags: u32,
+    ) {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
         self.enter(QpState::Reset, StateCause::User);
         self.failing.store(0, Relaxed);
-        send.end();
+        clear(&mut send);
         send.trace_offload(self.number, AskedBy::End);
         recv.reset();
-        self.sq.store_flags(FLAG_NEED_DOORBELL);
+        empty(&self.sq, FLAG_NEED_DOORBELL);
         if let ReceiveSource::Own(rq) = &self.receives {
-            rq.store_flags(FLAG_NEED_DOORBELL);
+            empty(rq, rq_flags);
         }
     }
 

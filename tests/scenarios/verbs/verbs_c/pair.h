@@ -218,7 +218,7 @@ void run_crews(const struct crew *crews, size_t n);
 void expect_success_of(int pid, const char *who);
 
 extern const struct test_case data_cases[], atomic_cases[], error_cases[], change_cases[], service_cases[], datagram_cases[], header_cases[],
-	group_cases[], credential_cases[], sharing_cases[], access_cases[], abi_cases[], region_cases[], window_cases[], limit_cases[],
+	group_cases[], credential_cases[], sharing_cases[], abi_cases[], region_cases[], window_cases[], limit_cases[],
 	scale_cases[], race_cases[], command_cases[], scarce_cases[], queue_cases[], srq_cases[], shared_cases[], table_cases[], load_cases[];
 
 /* Runs the causes of errors of a family, or of all; see causes.h. Returns an exit status. */
