@@ -6,14 +6,24 @@
 
 use ferroce_core::operation::Operation;
 use ferroce_host_tests::model::conclude;
+use ferroce_host_tests::model::frame::Content;
+use ferroce_host_tests::model::network::Treatment;
+use ferroce_host_tests::model::runner::explore;
 use ferroce_host_tests::model::scenario::{Link, Scenario, Work};
 use ferroce_host_tests::model::world::World;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Messages of a run.
 const MESSAGES: usize = 16;
 
 /// Bytes of a message.
 const LENGTH: u32 = 1 << 20;
+
+/// Most packets in flight: a window opens with so many, and shrinks with losses.
+const WINDOW: u64 = 256;
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug)]
@@ -118,4 +128,74 @@ fn goodput_degrades_gently() {
         assert_eq!(spoilt.timeouts, 0);
         assert!(spoilt.again <= 2 * spoilt.lost + 400, "{spoilt:?}");
     }
+}
+
+prop_compose! {
+    /// Messages of one kind over a path that loses packets alone or in bursts, both ways.
+    fn losing()(
+        seed in any::<u64>().no_shrink(),
+        op in prop_oneof![Just(Operation::Write), Just(Operation::Send), Just(Operation::Read)],
+        messages in vec(1u16..300, 1..8),
+        loss in [0u8..=10, 0u8..=10],
+        burst in [0u8..8, 0u8..8],
+        // A round trip is shorter than what is assumed before one was measured.
+        delay in 5u16..400,
+        packet_ns in 100u32..20_000,
+    ) -> Scenario {
+        let mut scenario = Scenario::calm(1024);
+        // Memory is never scarce with an odd one.
+        scenario.seed = seed | 1;
+        scenario.sides[0].work = messages.iter().map(|n| Work::new(op, *n, 0)).collect();
+        for side in &mut scenario.sides {
+            (side.timeout, side.max_rd_atomic, side.max_dest_rd_atomic) = (14, 16, 16);
+        }
+        for (number, link) in scenario.links.iter_mut().enumerate() {
+            (link.delay, link.packet_ns) = (delay, packet_ns);
+            (link.loss, link.burst) = (loss[number], burst[number]);
+        }
+        scenario
+    }
+}
+
+/// What is sent again is bounded by what was lost. An ACK timeout may cost all once more: the peer
+/// was not heard.
+#[test]
+fn sent_again_for_a_loss() {
+    explore("sent_again_for_a_loss", 2, losing(), |scenario| {
+        let packets = scenario.sides[0]
+            .work
+            .iter()
+            .map(|work| u64::from(work.packets));
+        let packets: u64 = packets.sum();
+        for (keeps, terse) in [KEEPS, DROPS, TERSE] {
+            let mut scenario = scenario.clone();
+            for side in &mut scenario.sides {
+                (side.keeps, side.terse) = (keeps, terse);
+            }
+            let mut world = World::new(&scenario);
+            let sent = Rc::new(Cell::new(0));
+            let count = sent.clone();
+            world.network.filter = Some(Box::new(move |_, content| {
+                if let Content::Request(_, payload) | Content::Read(_, payload) = content {
+                    count.set(count.get() + u64::from(!payload.is_empty()));
+                }
+                Treatment::Usual
+            }));
+            let outcome = conclude(&mut world)?;
+            let again = sent.get().saturating_sub(packets);
+            let lost = outcome.tally.lost;
+            let timeouts = u64::from(world.endpoints[0].requester.counters().timeouts);
+            let most = match keeps {
+                true => lost + lost / 4 + 16 + timeouts * packets,
+                false => (lost + timeouts) * packets.min(WINDOW),
+            };
+            if again > most {
+                return Err(format!(
+                    "{again} packets sent again for {lost} lost and {timeouts} timeouts, \
+                     keeps: {keeps}, terse: {terse}"
+                ));
+            }
+        }
+        Ok(())
+    });
 }

@@ -259,6 +259,17 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
     }
 
+    /// Nothing was heard of the oldest packet for the ACK timeout: goes back to it. But if the peer
+    /// is known to keep what is behind it, its hole alone is sent again; the answer says what else
+    /// is missing.
+    pub(super) fn timed_out(&mut self, now: u64, sink: &mut impl FnMut(SendCompletion)) {
+        if !self.recovery.lost() {
+            self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
+        } else if !self.recovery.holes.repeat_oldest(self.una, now) {
+            self.go_back();
+        }
+    }
+
     /// A NAK or RNR NAK implies that all packets before its PSN arrived. Returns whether the PSN is
     /// the oldest packet and was not refused since its last transmission.
     fn is_about_oldest(

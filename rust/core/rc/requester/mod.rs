@@ -452,7 +452,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         if self.recovery.on_deadline(self.flight(), now) {
             self.count(1, |counters| &mut counters.timeouts);
-            self.lost(sink);
+            self.timed_out(now, sink);
         }
         self.settle(sink)
     }

@@ -281,7 +281,10 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             true => (oldest, end),
             false => (last, last.packet.wrapping_add(1)),
         };
-        self.recovery.tail.probed(at.sequence, now);
+        let behind = at
+            .sequence
+            .wrapping_add(u64::from(end.wrapping_sub(at.packet)));
+        self.recovery.probed(at.sequence, behind, self.sent, now);
         self.count(1, |counters| &mut counters.tail_probes);
         self.segment_again(at, end)
     }

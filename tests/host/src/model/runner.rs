@@ -68,7 +68,8 @@ pub fn explore<S: Strategy>(
         return runs(wanted, RandomState::new().hash_one(name));
     }
     // A change is judged by the same runs as the last one, and by some that nobody has seen yet.
-    let own = name.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
+    let hash = |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
+    let own = name.bytes().fold(0, hash);
     match variable("FERROCE_FRESH") {
         None => runs(RUNS, own),
         Some(fresh) => {

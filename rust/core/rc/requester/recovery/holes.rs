@@ -5,8 +5,8 @@
 //!
 //! A report of the peer lists the former, a bitmap of this side the latter. A hole is sent again
 //! when a reordering time has passed in which it may still close by itself (RFC 8985, 6.2: a
-//! quarter of a round trip, and more on a path that reorders), and once more when a report shows
-//! that a packet arrived that was sent for the first time after that.
+//! quarter of a round trip, and more on a path that reorders), and once more when something arrived
+//! that was sent after that: a new packet, or those of another hole.
 
 use crate::core::rc::sequence::Sequence;
 use crate::core::storage::{
@@ -141,6 +141,17 @@ impl<A: Spare> Holes<A> {
         Some(next.wrapping_sub(u64::from(self.behind)))
     }
 
+    /// The hole that begins with the oldest packet is due at once. `false` if there is none.
+    #[cold]
+    pub(in super::super) fn repeat_oldest(&mut self, una: Sequence, now: u64) -> bool {
+        let oldest = self.at(0).filter(|hole| hole.from == una);
+        let is_known = oldest.is_some();
+        if let Some(hole) = oldest {
+            (hole.again, hole.at) = (None, now);
+        }
+        is_known
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Hole> {
         self.list.iter().take(self.len)
     }
@@ -187,20 +198,30 @@ impl<A: Spare> Holes<A> {
         self.end = self.end.min(cut.unwrap_or(Sequence::MAX));
     }
 
-    /// Removes holes that have closed, those from one index to another.
+    /// Removes holes that have closed, those from one index to another. Others that were sent again
+    /// before them, and are still open, were lost again.
     fn close(&mut self, from: usize, to: usize, now: u64, round_trip: u64) {
+        let mut arrived = 0;
         for index in from..to {
             if let Some(Hole {
                 again: Some(_), at, ..
-            }) = self.list.get(index)
+            }) = self.list.get(index).copied()
             {
-                self.learn(now.saturating_sub(*at) < round_trip);
+                let too_soon = now.saturating_sub(at) < round_trip;
+                self.learn(too_soon);
+                arrived = if too_soon { arrived } else { at.max(arrived) };
             }
         }
         if let Some(places) = self.list.get_mut(from..self.len) {
             let closed = to.saturating_sub(from).min(places.len());
             places.rotate_left(closed);
             self.len = self.len.wrapping_sub(closed);
+        }
+        let before = arrived.saturating_sub(self.wait(round_trip));
+        for hole in self.list.iter_mut().take(self.len) {
+            if hole.again.is_some() && hole.at < before {
+                *hole = Hole::new(hole.from, hole.to);
+            }
         }
     }
 

@@ -21,6 +21,7 @@
 //! | a packet leaves | the probe waits from now on; if it is the oldest, the ACK timeout begins |
 //! | the oldest packet is acknowledged | all retries are back, the window opens |
 //! | NAK, implied NAK, timeout | a retry is spent, the window shrinks, all is sent again |
+//! | timeout with holes | the same, but the oldest hole alone is sent again |
 //! | report, READ response behind a gap | what is missing is a hole, which is sent again alone |
 //! | RNR NAK | an RNR retry is spent, and after a back-off one packet is sent alone |
 //! | two round trips of silence | one packet is sent again with an ACK request: the probe |
@@ -28,7 +29,7 @@
 //! | a mark of the network | the window shrinks |
 //!
 //! A NAK or a report about the oldest packet may be a duplicate, or cross its retransmission, so it
-//! counts once for each transmission, and not within half a round trip of it.
+//! counts once for each transmission, and not within the shortest round trip of it.
 //!
 //! | state | file |
 //! |---|---|
@@ -349,9 +350,9 @@ impl<A: Spare> LossRecovery<A> {
     /// The oldest packet was sent again so short a time ago that what the peer says of it is about
     /// an earlier transmission.
     fn was_just_repeated(&self, now: u64) -> bool {
-        let half = self.shortest_round_trip() / 2;
+        let round_trip = self.shortest_round_trip();
         self.repeated_at
-            .is_some_and(|at| now.saturating_sub(at.get()) <= half)
+            .is_some_and(|at| now.saturating_sub(at.get()) < round_trip)
     }
 
     // Time.
@@ -421,6 +422,13 @@ impl<A: Spare> LossRecovery<A> {
             self.retry.sent(now);
             self.repeated_at = Known::new(now);
         }
+    }
+
+    /// The packets from that one to `to` are sent as a probe; `next` is the next new one. If they
+    /// are a hole, their arrival tells which others were lost again.
+    pub(super) fn probed(&mut self, from: Sequence, to: Sequence, next: Sequence, now: u64) {
+        self.tail.probed(from, now);
+        self.holes.sent(from, to, next, now);
     }
 
     /// Whether the probe is the oldest packet: that was retransmitted or reported missing, and a

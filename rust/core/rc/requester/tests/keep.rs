@@ -68,10 +68,49 @@ fn a_report_that_crosses_what_went_back_is_ignored() {
     let _ = rig.tick(rig.now + 60_000);
     assert_eq!(rig.numbers(), []);
     assert_eq!(rig.requester.counters().seq_naks, 1);
+    rig.now += 40_000;
     let _ = report(&mut rig, 1, 0b10);
     let _ = rig.tick(rig.now + 60_000);
     assert_eq!(rig.numbers(), [1]);
     assert_eq!(rig.requester.counters().seq_naks, 2);
+}
+
+/// What is missing was sent again and lost again, and nothing new is behind it. The probe of the
+/// oldest arrives, so the others would have.
+#[test]
+fn what_is_older_than_a_probe_that_arrived_is_sent_again() {
+    let mut rig = rig::<InPlace>();
+    rig.requester.set_ack_timeout(Some(u64::from(u32::MAX)));
+    let _ = report(&mut rig, 1, 0b10_1010);
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(rig.numbers(), [1, 3, 5]);
+    let _ = rig.tick(rig.requester.deadline().unwrap());
+    assert_eq!(rig.numbers(), [1]);
+    rig.now += 200_000;
+    let _ = report(&mut rig, 3, 0b1010);
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(rig.numbers(), [3, 5]);
+}
+
+/// After an ACK timeout a peer that keeps what is behind a gap is asked what it has.
+#[test]
+fn a_timeout_sends_the_first_hole_again_alone() {
+    let mut rig = rig::<InPlace>();
+    rig.requester.set_ack_timeout(Some(4_000_000));
+    let _ = report(&mut rig, 1, 0b10_1010);
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(rig.numbers(), [1, 3, 5]);
+    for retries in (0..7).rev() {
+        while rig.requester.retries_left().0 > retries {
+            let _ = rig.tick(rig.requester.deadline().unwrap());
+            assert_eq!(rig.numbers(), [1]);
+        }
+    }
+    let _ = rig.tick(rig.requester.deadline().unwrap());
+    assert_eq!(
+        rig.ended(),
+        [(0, Status::Success), (1, Status::RetryExcErr)]
+    );
 }
 
 /// A response of a READ, from a peer that answers a part of it again alone.
