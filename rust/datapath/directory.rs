@@ -316,10 +316,18 @@ impl Workqueues {
         let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
     }
 
-    /// Queues a softirq on this CPU: a ULP has posted. Returns `false` if it is queued already, and
-    /// so has not looked yet.
+    /// Queues a softirq: a ULP has posted. Returns `false` if it is queued already, and so has not
+    /// looked yet.
+    ///
+    /// It runs on this CPU, but after ib_mad on another one: that posts for all connections in
+    /// turn, with interrupts disabled, and a datagram makes its sender's CPU do the work of both
+    /// ends. Whoever connects a thousand would do that besides, late, in ksoftirqd.
     pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) -> bool {
-        let queued = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
+        let (queue, work) = (&self.notifications, Arc::from(qp));
+        let queued = match qp.is_management() {
+            true => queue.enqueue_elsewhere::<Arc<Qp>, POSTED>(qp.number, work),
+            false => queue.enqueue::<Arc<Qp>, POSTED>(work),
+        };
         queued.is_ok()
     }
 

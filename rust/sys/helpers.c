@@ -261,6 +261,20 @@ int ferroce_another_cpu(unsigned int seed)
 	return -1;
 }
 
+bool ferroce_queue_elsewhere(unsigned int seed, struct workqueue_struct *queue,
+			     struct work_struct *work)
+{
+	bool queued;
+	int cpu;
+
+	/* Work of softirqs would wait for a CPU that goes offline. */
+	preempt_disable();
+	cpu = ferroce_another_cpu(seed);
+	queued = queue_work_on(cpu < 0 ? smp_processor_id() : cpu, queue, work);
+	preempt_enable();
+	return queued;
+}
+
 bool ferroce_cpu_is_online(unsigned int cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu);

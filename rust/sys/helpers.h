@@ -77,6 +77,8 @@ enum ferroce_queue {
 struct workqueue_struct *ferroce_alloc_workqueue(const char *name,
 						 enum ferroce_queue kind);
 bool ferroce_is_urgent(void);
+bool ferroce_queue_elsewhere(unsigned int seed, struct workqueue_struct *queue,
+			     struct work_struct *work);
 
 void ferroce_smp_mb(void);
 int ferroce_this_cpu(void);

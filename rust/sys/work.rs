@@ -87,6 +87,17 @@ impl OwnedQueue {
         // it runs. The queue is live by the type invariant, and `cpu` was online once.
         unsafe { work.__enqueue(move |work| bindings::queue_work_on(cpu.as_raw(), queue, work)) }
     }
+
+    /// Queues work on another CPU ([`Cpu::another`]), or on this one if there is none, if it is not
+    /// queued already.
+    pub fn enqueue_elsewhere<W, const ID: u64>(&self, seed: u32, work: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        let queue = self.0.as_ptr();
+        // SAFETY: As in `Self::enqueue_on`; the CPU is online while the function queues the work.
+        unsafe { work.__enqueue(move |work| bindings::ferroce_queue_elsewhere(seed, queue, work)) }
+    }
 }
 
 impl core::ops::Deref for OwnedQueue {
