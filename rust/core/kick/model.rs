@@ -159,6 +159,20 @@ struct Nature {
     short: bool,
 }
 
+impl Nature {
+    /// Nothing is lost or refused.
+    fn calm(seed: u64) -> Self {
+        Self {
+            seed,
+            loses: None,
+            refuses: None,
+            timed: true,
+            alone: seed % 3 == 0,
+            short: seed % 2 == 0,
+        }
+    }
+}
+
 /// A send queue, its process and its network.
 struct Model {
     nature: Nature,
@@ -472,6 +486,14 @@ impl Model {
         self.posted.is_empty() && self.requester.pushed() == self.requester.retired()
     }
 
+    /// Anything happens for a while, and then what must.
+    fn live(&mut self) {
+        for _ in 0..4000 {
+            self.step();
+        }
+        self.finish();
+    }
+
     /// Only what must happen happens: in the end nothing is left.
     fn finish(&mut self) {
         self.posts = false;
@@ -705,10 +727,7 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
     let mut sum = Sum::default();
     for seed in 1..=lives {
         let mut model = Model::new(nature(seed));
-        for _ in 0..4000 {
-            model.step();
-        }
-        model.finish();
+        model.live();
         let (moves, counters) = (model.offload.moves(), model.requester.counters());
         if model.nature.loses.is_none() {
             let repeated = counters.retransmitted + counters.tail_probes + counters.timeouts;
@@ -737,14 +756,7 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
 /// timer, nothing is sent twice, and no packet overtakes another.
 #[test]
 fn a_network_that_loses_nothing_needs_no_timer() {
-    let sum = live(1000, |seed| Nature {
-        seed,
-        loses: None,
-        refuses: None,
-        timed: true,
-        alone: seed % 3 == 0,
-        short: seed % 2 == 0,
-    });
+    let sum = live(1000, Nature::calm);
     // Queues came back for each of the reasons.
     assert!(sum.slow > 0 && sum.moves.back > sum.slow);
 }
@@ -754,17 +766,10 @@ fn a_network_that_loses_nothing_needs_no_timer() {
 fn a_queue_without_a_timeout_goes_on_too() {
     for seed in 1..=500 {
         let mut model = Model::new(Nature {
-            seed,
-            loses: None,
-            refuses: None,
             timed: false,
-            alone: seed % 3 == 0,
-            short: seed % 2 == 0,
+            ..Nature::calm(seed)
         });
-        for _ in 0..4000 {
-            model.step();
-        }
-        model.finish();
+        model.live();
     }
 }
 
@@ -772,12 +777,8 @@ fn a_queue_without_a_timeout_goes_on_too() {
 #[test]
 fn what_is_lost_is_retransmitted() {
     let sum = live(1000, |seed| Nature {
-        seed,
         loses: Some(8 + (seed % 4) as u32 * 30),
-        refuses: None,
-        timed: true,
-        alone: seed % 3 == 0,
-        short: seed % 2 == 0,
+        ..Nature::calm(seed)
     });
     assert!(sum.counters.tail_probes > 100 && sum.counters.seq_naks > 100);
     // Probes find nearly everything.
@@ -794,17 +795,11 @@ fn what_is_refused_is_sent_later() {
     for timed in [false, true] {
         for seed in 1..=500 {
             let mut model = Model::new(Nature {
-                seed,
-                loses: None,
                 refuses: Some(2 + (seed % 4) as u32 * 30),
                 timed,
-                alone: seed % 3 == 0,
-                short: seed % 2 == 0,
+                ..Nature::calm(seed)
             });
-            for _ in 0..4000 {
-                model.step();
-            }
-            model.finish();
+            model.live();
             let counters = model.requester.counters();
             assert_eq!(
                 (counters.timeouts, counters.seq_naks),
@@ -821,14 +816,7 @@ fn what_is_refused_is_sent_later() {
 fn a_queue_that_fails_is_flushed() {
     let mut met = Vec::new();
     for seed in 1..=1000 {
-        let mut model = Model::new(Nature {
-            seed,
-            loses: None,
-            refuses: None,
-            timed: true,
-            alone: seed % 3 == 0,
-            short: seed % 2 == 0,
-        });
+        let mut model = Model::new(Nature::calm(seed));
         for _ in 0..1000 + model.below(100) {
             model.step();
         }

@@ -50,7 +50,7 @@ use crate::core::wire::psn::Psn;
 
 /// How far before the expected packet an old one may be. One that is farther away is of a sender
 /// that has begun anew, or comes after so many losses that it looks like that.
-pub const MOST_BEHIND: i32 = 4096;
+const MOST_BEHIND: i32 = 4096;
 
 /// The message in progress.
 #[derive(Clone, Copy, Debug)]

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
 //! Requester and responder alone, and together over a network that loses, duplicates and reorders.
+//! What single packets of a peer can be, and what becomes of each, is in `tests/hostile`.
 
 use super::requester::{
     UnreliableRequester,
     UnreliableSlot, //
 };
-use super::responder::{
-    UnreliableResponder,
-    MOST_BEHIND, //
-};
+use super::responder::UnreliableResponder;
 use crate::core::completion::{
     Carried,
     RecvCompletion,
-    RecvOp,
     SendCompletion,
     Status, //
 };
@@ -368,163 +365,6 @@ fn the_ring_has_its_slots() {
     assert_eq!(requester.push(too_long), Err(PushError::TooLong));
     requester.reset();
     assert_eq!((requester.pushed(), requester.next_segment(1)), (0, None));
-}
-
-#[test]
-fn a_message_without_a_gap_is_received() {
-    let (mut responder, mut memory) = (responder(), Memory::default());
-    memory.receives.push((3, 600));
-    for packet in message(Operation::SendImm, 2 * MTU + 9, 0xff_fffe) {
-        assert_eq!(
-            give(&mut responder, &mut memory, &packet),
-            UnreliableOutcome::Executed
-        );
-    }
-    let (done, bytes) = &memory.done[0];
-    assert_eq!((done.wr_id, done.byte_len), (3, 521));
-    assert_eq!(
-        (done.status, done.carried),
-        (Status::Success, Carried::Imm([1, 2, 3, 4]))
-    );
-    assert_eq!((bytes[255], bytes[256], bytes[520]), (0xfe, 0xff, 0));
-    assert_eq!(responder.expected_psn(), Psn::new(1));
-}
-
-#[test]
-fn a_gap_drops_the_message_and_its_receive_serves_the_next() {
-    let (mut responder, mut memory) = (responder(), Memory::default());
-    memory.receives.push((3, 600));
-    let lost = message(Operation::Send, 600, 0xff_fffe);
-    assert_eq!(
-        give(&mut responder, &mut memory, &lost[0]),
-        UnreliableOutcome::Executed
-    );
-    let gap = UnreliableOutcome::Dropped(UnreliableDrop::Gap);
-    assert_eq!(give(&mut responder, &mut memory, &lost[2]), gap);
-    // An old packet, late: the next message does not mind it.
-    for packet in message(Operation::Send, 300, 1) {
-        assert_eq!(
-            give(&mut responder, &mut memory, &packet),
-            UnreliableOutcome::Executed
-        );
-        let old = UnreliableOutcome::Dropped(UnreliableDrop::Old);
-        assert_eq!(give(&mut responder, &mut memory, &lost[1]), old);
-    }
-    assert_eq!(
-        (memory.done[0].0.wr_id, memory.done[0].0.byte_len),
-        (3, 300)
-    );
-}
-
-#[test]
-fn a_message_far_behind_is_a_new_beginning() {
-    let (mut responder, mut memory) = (responder(), Memory::default());
-    memory.receives.extend([(1, 8), (2, 8)]);
-    let start = 0xff_fffe - MOST_BEHIND as u32;
-    let old = &message(Operation::Send, 8, start)[0];
-    let outcome = give(&mut responder, &mut memory, old);
-    assert_eq!(outcome, UnreliableOutcome::Dropped(UnreliableDrop::Old));
-    let new = &message(Operation::Send, 8, start - 1)[0];
-    assert_eq!(
-        give(&mut responder, &mut memory, new),
-        UnreliableOutcome::Executed
-    );
-    assert_eq!(responder.expected_psn(), Psn::new(start));
-}
-
-/// Each reason, and that every packet of the message is counted under it.
-#[test]
-fn a_message_is_dropped_for_a_reason() {
-    let all =
-        |responder: &mut UnreliableResponder, memory: &mut Memory, packets: &[IncomingRequest]| {
-            let outcomes: Vec<UnreliableOutcome> =
-                packets.iter().map(|p| give(responder, memory, p)).collect();
-            assert!(memory.done.is_empty());
-            assert!(outcomes.windows(2).all(|pair| pair[0] == pair[1]));
-            outcomes[0]
-        };
-    let dropped = |reason| UnreliableOutcome::Dropped(reason);
-    let start = 0xff_fffe;
-    let (mut empty, mut memory) = (responder(), Memory::default());
-    let send = message(Operation::Send, 300, start);
-    let outcome = all(&mut empty, &mut memory, &send);
-    assert_eq!(outcome, dropped(UnreliableDrop::NoReceive));
-
-    let (mut short, mut memory) = (responder(), Memory::default());
-    memory.receives.push((1, 255));
-    let outcome = all(&mut short, &mut memory, &send);
-    assert_eq!(outcome, dropped(UnreliableDrop::TooLong));
-    // Its receive is used for one that fits.
-    let next = message(Operation::Send, 255, 0);
-    assert_eq!(
-        give(&mut short, &mut memory, &next[0]),
-        UnreliableOutcome::Executed
-    );
-    assert_eq!(memory.done[0].0.wr_id, 1);
-
-    let write = message(Operation::Write, 300, start);
-    let (mut denied, mut memory) = (responder(), Memory::default());
-    memory.written = vec![0; 0x10 + 299];
-    let outcome = all(&mut denied, &mut memory, &write);
-    assert_eq!(outcome, dropped(UnreliableDrop::Denied));
-    assert!(memory.written.iter().all(|byte| *byte == 0));
-    denied.reset();
-    denied.connect(mtu(), Psn::new(start), false);
-    memory.written = vec![0; 0x10 + 300];
-    let outcome = all(&mut denied, &mut memory, &write);
-    assert_eq!(outcome, dropped(UnreliableDrop::Denied));
-    denied.set_access(true);
-    denied.connect(mtu(), Psn::new(start), true);
-    let _ = write
-        .iter()
-        .map(|p| give(&mut denied, &mut memory, p))
-        .count();
-    assert_eq!((memory.written[0x0f], memory.written[0x10]), (0, 0xfe));
-    assert_eq!(memory.written[0x10 + 299], 0xff);
-
-    let (mut odd, mut memory) = (responder(), Memory::default());
-    memory.receives.push((1, 1000));
-    let mut wrong = send.clone();
-    wrong[0].payload_len -= 1;
-    let outcome = all(&mut odd, &mut memory, &wrong);
-    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
-    // A middle without a beginning, and one of another kind.
-    odd.connect(mtu(), send[1].psn, true);
-    let outcome = give(&mut odd, &mut memory, &send[1]);
-    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
-    odd.connect(mtu(), Psn::new(start), true);
-    let _ = give(&mut odd, &mut memory, &send[0]);
-    let outcome = give(&mut odd, &mut memory, &write[1]);
-    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
-    // Nothing of RC but what UC has, too.
-    let mut read = send[0];
-    (read.opcode, read.psn) = (Opcode::RcReadRequest, odd.expected_psn());
-    let outcome = give(&mut odd, &mut memory, &read);
-    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
-    odd.reset();
-    let outcome = give(&mut odd, &mut memory, &send[0]);
-    assert_eq!(outcome, dropped(UnreliableDrop::NotReady));
-}
-
-#[test]
-fn a_write_with_immediate_takes_its_receive_with_the_last_packet() {
-    let (mut responder, mut memory) = (responder(), Memory::default());
-    memory.written = vec![0; 0x10 + 300];
-    let write = message(Operation::WriteImm, 300, 0xff_fffe);
-    assert_eq!(
-        give(&mut responder, &mut memory, &write[0]),
-        UnreliableOutcome::Executed
-    );
-    memory.receives.push((9, 0));
-    assert_eq!(
-        give(&mut responder, &mut memory, &write[1]),
-        UnreliableOutcome::Executed
-    );
-    let done = &memory.done[0].0;
-    assert_eq!(
-        (done.wr_id, done.op, done.byte_len),
-        (9, RecvOp::WriteImm, 300)
-    );
 }
 
 #[test]

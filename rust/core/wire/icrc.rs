@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(SoftCrc32.update(whole, b""), whole);
     }
 
-    /// An RDMA WRITE of 5 bytes as scapy builds it (`tests/host/vectors` has a hundred more).
+    /// An RDMA WRITE of 5 bytes as scapy builds it.
     #[test]
     fn the_icrc_of_another_implementation() {
         let ip = [

@@ -197,27 +197,6 @@ fn one_ack_completes_all_before_it_in_order() {
 }
 
 #[test]
-fn responses_to_nothing_change_nothing() {
-    let mut rig = Rig::new();
-    rig.push(1, Operation::Send, 10);
-    rig.push(2, Operation::Send, 10);
-    rig.send();
-    let _ = rig.on(0, ACK);
-    let deadline = rig.requester.deadline();
-    rig.now += 10;
-    let _ = rig.on(0, ACK);
-    let _ = rig.on(0, AethSyndrome::Nak(NakCode::RemoteAccess));
-    assert_eq!(rig.requester.counters().duplicate_responses, 2);
-    for n in [2, 3, 1 << 22, (1 << 23) - 1] {
-        let _ = rig.on(n, ACK);
-    }
-    let _ = rig.on(1, AethSyndrome::Reserved(0x7f));
-    assert_eq!(rig.requester.counters().unexpected_responses, 5);
-    assert_eq!(rig.done.len(), 1);
-    assert_eq!(rig.requester.deadline(), deadline);
-}
-
-#[test]
 fn a_refusal_ends_the_right_one() {
     let codes = [
         (NakCode::InvalidRequest, Status::RemInvReqErr),

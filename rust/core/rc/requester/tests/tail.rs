@@ -21,13 +21,19 @@ fn patient() -> Rig {
     rig
 }
 
+/// A request of so many bytes is in flight, from packet 1 on.
+fn flight(op: Operation, length: u32) -> Rig {
+    let mut rig = patient();
+    rig.push(1, op, length);
+    rig.send();
+    rig
+}
+
 /// The last packet is retransmitted, then the oldest, each time after twice the time, and no retry
 /// is spent on that.
 #[test]
 fn a_silent_tail_is_probed_until_the_timeout() {
-    let mut rig = patient();
-    rig.push(1, Operation::Write, 256 * 3);
-    rig.send();
+    let mut rig = flight(Operation::Write, 256 * 3);
     let sent = rig.now;
     for (n, at) in [2, 6, 14, 30, 62].into_iter().enumerate() {
         assert_eq!(rig.requester.deadline(), Some(sent + at * MS));
@@ -68,9 +74,7 @@ fn a_silent_tail_is_probed_until_the_timeout() {
 /// again when it is retransmitted, nothing else makes the responder say anything.
 #[test]
 fn the_probe_is_the_oldest_packet_if_that_was_retransmitted() {
-    let mut rig = patient();
-    rig.push(1, Operation::Write, 256 * 3);
-    rig.send();
+    let mut rig = flight(Operation::Write, 256 * 3);
     let _ = rig.on(1, SEQUENCE);
     assert_eq!(rig.numbers(), [1, 2, 3]);
     for at in [2, 4] {
@@ -90,9 +94,7 @@ fn the_probe_is_the_oldest_packet_if_that_was_retransmitted() {
 /// A responder that reports a gap once, and whose report is lost, drops the last packet in silence.
 #[test]
 fn the_probe_is_the_oldest_packet_if_the_last_one_got_no_answer() {
-    let mut rig = patient();
-    rig.push(1, Operation::Write, 256 * 3);
-    rig.send();
+    let mut rig = flight(Operation::Write, 256 * 3);
     let _ = rig.tick(rig.now + 2 * MS);
     assert_eq!(rig.numbers(), [3]);
     let _ = rig.tick(rig.now + 4 * MS);
@@ -180,9 +182,7 @@ fn the_last_packet_before_a_stop_asks() {
 #[test]
 fn the_answer_to_a_probe_repairs_the_flight() {
     // All but the first was lost.
-    let mut rig = patient();
-    rig.push(1, Operation::Send, 256 * 3);
-    rig.send();
+    let mut rig = flight(Operation::Send, 256 * 3);
     let _ = rig.tick(rig.now + 2 * MS);
     assert_eq!(rig.numbers(), [3]);
     let _ = rig.on(2, SEQUENCE);
@@ -192,9 +192,7 @@ fn the_answer_to_a_probe_repairs_the_flight() {
     assert_eq!(rig.ended(), [(1, Status::Success)]);
     assert_eq!(rig.requester.counters().timeouts, 0);
     // Only the acknowledgement was lost.
-    let mut rig = patient();
-    rig.push(1, Operation::Send, 256 * 3);
-    rig.send();
+    let mut rig = flight(Operation::Send, 256 * 3);
     let _ = rig.tick(rig.now + 2 * MS);
     rig.send();
     let _ = rig.on(3, ACK);
@@ -207,9 +205,7 @@ fn the_answer_to_a_probe_repairs_the_flight() {
 /// before the last request.
 #[test]
 fn a_silent_read_is_probed_by_what_is_missing() {
-    let mut rig = patient();
-    rig.push(1, Operation::Read, 256 * 3 - 6);
-    rig.send();
+    let mut rig = flight(Operation::Read, 256 * 3 - 6);
     let _ = rig.respond(1, true, false, 256);
     let _ = rig.tick(rig.now + 2 * MS);
     let probe = rig.next().unwrap();
@@ -274,9 +270,7 @@ fn the_first_of_several_short_requests_is_probed() {
 /// work.
 #[test]
 fn a_peer_at_work_is_not_probed() {
-    let mut rig = patient();
-    rig.push(1, Operation::Read, 256 * 4);
-    rig.send();
+    let mut rig = flight(Operation::Read, 256 * 4);
     let began = rig.now;
     rig.now += MS;
     let _ = rig.accept(2, false, false, 256);
@@ -371,9 +365,7 @@ fn sending_goes_back_to_what_did_not_leave() {
 #[test]
 fn a_probe_that_did_not_leave_is_not_tried_again() {
     for op in [Operation::Write, Operation::Read] {
-        let mut rig = patient();
-        rig.push(1, op, 256 * 3);
-        rig.send();
+        let mut rig = flight(op, 256 * 3);
         let _ = rig.tick(rig.now + 2 * MS);
         let probe = rig.next().unwrap();
         rig.requester.unsend(&probe, rig.now);

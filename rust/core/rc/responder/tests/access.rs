@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What a request needs to be executed: rights, memory, its form, a receive.
+//! What a request needs to be executed: rights, memory, its form, a receive. What single packets of
+//! a peer can be, and what becomes of each, is in `tests/hostile`.
 
 use super::*;
 use crate::core::completion::Carried;
@@ -20,38 +21,6 @@ fn empty_rdma_needs_no_right() {
     assert_eq!(rig.env.did, []);
     // The READ's response says what the WRITE's ACK would.
     assert_eq!(rig.answers(), [(1, Err((true, true, 0)))]);
-}
-
-#[test]
-fn ranges_are_checked_as_a_whole_and_do_not_wrap() {
-    let bad = [
-        (BASE - 1, 2, RKEY),
-        (BASE + SIZE - 1, 2, RKEY),
-        (BASE, 2, RKEY + 1),
-        (u64::MAX, 2, RKEY),
-        (u64::MAX - 99, 101, RKEY),
-        (0u64.wrapping_sub(1 << 30), 1 << 31, RKEY),
-    ];
-    for (va, length, rkey) in bad {
-        let extension = Extension::Reth(Reth::new(va, rkey, length));
-        let mut rig = Rig::new();
-        let outcome = rig.on(IncomingRequest {
-            extension,
-            ..read(0, 0, 0)
-        });
-        assert_eq!(outcome.fatal, Some(Fatal::AccessError));
-        rig.ends_with_nak(0, NakCode::RemoteAccess);
-
-        let mut rig = Rig::new();
-        let last = length <= MTU;
-        let outcome = rig.on(IncomingRequest {
-            extension,
-            ..write(0, true, last, length.min(MTU), 0)
-        });
-        assert_eq!(outcome.fatal, Some(Fatal::AccessError));
-        assert!(!rig.env.did.iter().any(|did| matches!(did, Did::Write(..))));
-        rig.ends_with_nak(0, NakCode::RemoteAccess);
-    }
 }
 
 #[test]
@@ -119,29 +88,6 @@ fn immediate_data_with_a_wrong_key() {
 }
 
 #[test]
-fn rights_of_the_qp() {
-    for (read_too, write_too) in [(false, true), (true, false)] {
-        let mut rig = Rig::with(ResponderConfig {
-            rights: RemoteRights {
-                read: read_too,
-                write: write_too,
-                ..RemoteRights::default()
-            },
-            ..config()
-        });
-        if write_too {
-            rig.ok(write(0, true, true, 1, 1));
-            rig.answers();
-            rig.invalid(read(1, BASE, 1));
-        } else {
-            rig.ok(read(0, BASE, 1));
-            rig.answers();
-            rig.invalid(write(1, true, true, 1, 1));
-        }
-    }
-}
-
-#[test]
 fn memory_that_vanishes_during_a_read() {
     let mut rig = Rig::new();
     rig.ok(read(0, BASE, 600));
@@ -162,43 +108,6 @@ fn memory_that_vanishes_during_a_read() {
 // Packets that break the rules: order of opcodes, headers, lengths.
 
 #[test]
-fn the_order_of_opcodes() {
-    // Without a message in progress.
-    for request in [
-        send(0, false, false, 256),
-        send(0, false, true, 1),
-        write(0, false, false, 256, 0),
-        write(0, false, true, 1, 0),
-    ] {
-        Rig::new().invalid(request);
-    }
-    // In a SEND, and in a WRITE.
-    let send_first = send(0, true, false, 256);
-    let write_first = write(0, true, false, 256, 600);
-    for (first, second) in [
-        (send_first, send(1, true, false, 256)),
-        (send_first, send(1, true, true, 1)),
-        (send_first, write(1, false, false, 256, 0)),
-        (send_first, write(1, true, true, 1, 1)),
-        (send_first, read(1, BASE, 1)),
-        (write_first, write(1, true, false, 256, 600)),
-        (write_first, send(1, false, false, 256)),
-        (write_first, send(1, true, true, 1)),
-        (write_first, read(1, BASE, 1)),
-    ] {
-        let mut rig = Rig::new();
-        rig.receive(1, 1000);
-        rig.ok(first);
-        rig.invalid(second);
-        // A receive in progress does not get lost.
-        let flushed = rig.responder.abort().map(|done| (done.wr_id, done.status));
-        let is_send = first.opcode.info().kind == Kind::Send;
-        assert_eq!(flushed, is_send.then_some((1, Status::WrFlushErr)));
-        assert!(rig.env.completions.is_empty());
-    }
-}
-
-#[test]
 fn headers_that_do_not_belong() {
     let mut no_reth = write(0, true, true, 1, 1);
     no_reth.extension = Extension::None;
@@ -212,57 +121,6 @@ fn headers_that_do_not_belong() {
     let mut nothing = send(0, true, true, 0);
     nothing.span = 0;
     Rig::new().invalid(nothing);
-}
-
-/// An opcode that is not served is refused at its turn; before and behind it is as any other.
-#[test]
-fn opcodes_that_are_not_served() {
-    for opcode in Opcode::ALL.iter().copied() {
-        if opcode.info().kind != Kind::Unsupported {
-            continue;
-        }
-        for len in [0, 28, 4096 + 28] {
-            Rig::new().invalid(packet(0, opcode, len));
-        }
-        let mut rig = Rig::new();
-        let outcome = rig.on(packet(1, opcode, 28));
-        assert_eq!(outcome.dropped, Some(DropReason::OutOfSequence));
-        assert_eq!(rig.answers(), [(0, Ok(SEQUENCE))]);
-        rig.ok(write(0, true, true, 1, 1));
-        rig.answers();
-        let outcome = rig.on(packet(0, opcode, 28));
-        assert_eq!(outcome.dropped, Some(DropReason::Duplicate));
-        assert_eq!(rig.answers(), [(0, Ok(ACK))]);
-    }
-}
-
-#[test]
-fn lengths_of_packets() {
-    for (first, last, len) in [
-        (true, false, 255),
-        (true, false, 257),
-        (true, false, 0),
-        (true, true, 257),
-        (true, true, u32::MAX),
-    ] {
-        let mut rig = Rig::new();
-        rig.receive(1, 1 << 40);
-        rig.invalid(send(0, first, last, len));
-        Rig::new().invalid(write(0, first, last, len, len));
-    }
-    for (last, len) in [(false, 255), (false, 0), (true, 0), (true, 257)] {
-        let mut rig = Rig::new();
-        rig.receive(1, 1 << 40);
-        rig.ok(send(0, true, false, 256));
-        rig.invalid(send(1, false, last, len));
-        let mut rig = Rig::new();
-        rig.ok(write(0, true, false, 256, 256 + len.max(1)));
-        rig.invalid(write(1, false, last, len, 0));
-    }
-    let mut rig = Rig::new();
-    rig.receive(1, 10);
-    rig.ok(send(0, true, true, 0));
-    assert_eq!(rig.env.did, [Did::Complete(1, Status::Success, 0)]);
 }
 
 #[test]
@@ -287,20 +145,6 @@ fn lengths_of_spans() {
         } else {
             rig.invalid(request);
         }
-    }
-}
-
-#[test]
-fn a_write_must_bring_what_it_promised() {
-    Rig::new().invalid(write(0, true, true, 10, 9));
-    Rig::new().invalid(write(0, true, true, 10, 11));
-    Rig::new().invalid(write(0, true, false, 256, 256));
-    Rig::new().invalid(write(0, true, false, 256, 10));
-    Rig::new().invalid(write(0, true, false, 256, MAX + 1));
-    for (last, len) in [(false, 256), (true, 43), (true, 45)] {
-        let mut rig = Rig::new();
-        rig.ok(write(0, true, false, 256, 300));
-        rig.invalid(write(1, false, last, len, 0));
     }
 }
 

@@ -128,36 +128,6 @@ fn what_was_missing_takes_an_unsent_nak_back() {
 }
 
 #[test]
-fn duplicates_are_acknowledged_and_not_executed() {
-    let mut rig = Rig::new();
-    rig.receive(1, 10);
-    rig.ok(send(0, true, true, 1));
-    rig.ok(write(1, true, true, 4, 4));
-    rig.answers();
-    let did = rig.env.did.len();
-    for n in [0, 1] {
-        let outcome = rig.on(IncomingRequest {
-            ack_req: false,
-            ..send(n, true, true, 1)
-        });
-        assert_eq!(outcome.dropped, Some(DropReason::Duplicate));
-    }
-    assert_eq!(rig.answers(), [(1, Ok(ACK))]);
-    assert_eq!(rig.env.did.len(), did);
-}
-
-#[test]
-fn nothing_is_older_than_the_connection() {
-    let mut rig = Rig::new();
-    let old = IncomingRequest {
-        psn: Psn::new(PSN).sub(1),
-        ..send(0, true, true, 1)
-    };
-    assert_eq!(rig.on(old).dropped, Some(DropReason::OutsideWindow));
-    assert_eq!(rig.answers(), []);
-}
-
-#[test]
 fn only_a_connected_responder_takes_requests() {
     let mut responder = Responder::new(vec![Resource::default(); 2]);
     let mut env = Env::default();
@@ -321,32 +291,6 @@ fn the_longest_read() {
     rig.invalid(read(0, BASE, MAX + 1));
     let mut rig = Rig::new();
     assert_eq!(rig.on(read(0, BASE, MAX)).fatal, Some(Fatal::AccessError));
-}
-
-#[test]
-fn a_read_is_answered_again_from_where_the_peer_asks() {
-    let mut rig = Rig::new();
-    rig.ok(read(0, BASE, 256 * 4));
-    rig.ok(read(4, BASE, 1));
-    assert_eq!(rig.answers().len(), 5);
-    let outcome = rig.on(read(2, BASE + 512, 512));
-    assert_eq!(outcome.dropped, Some(DropReason::Duplicate));
-    let answers = [(2, Err((true, false, 256))), (3, Err((false, true, 256)))];
-    assert_eq!(rig.answers(), answers);
-    assert_eq!(rig.responder.expected_psn(), psn(5));
-    // It must have been requested before: these bytes, at this PSN, with this key.
-    let mut foreign = read(0, BASE, 1);
-    foreign.extension = Extension::Reth(Reth::new(BASE, RKEY + 1, 1));
-    for old in [
-        read(4, BASE, 257),
-        read(4, BASE + 1, 1),
-        read(0, BASE + 256, 256),
-        read(3, BASE + 768, 257),
-        foreign,
-    ] {
-        assert_eq!(rig.on(old).dropped, Some(DropReason::UnknownRead));
-        assert_eq!(rig.answers(), []);
-    }
 }
 
 #[test]
