@@ -4,16 +4,10 @@
 //! to run them.
 
 mod batch_shape;
-mod bottleneck;
-mod conversations;
 mod each_packet;
-mod gate_starvation;
 mod limits;
 mod loom_gate;
 mod loom_rings;
 mod loss_rate;
 mod model;
 mod rc_hostile;
-mod wire_icrc;
-mod wire_packet;
-mod wire_psn;
