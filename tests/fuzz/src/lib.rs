@@ -2,12 +2,14 @@
 
 //! What others can write to the module, decided by the bytes of a fuzzer: packets by anybody,
 //! requests and responses by a peer, work requests by a process. What must hold is said in
-//! [`ferroce_hostile`] and [`ferroce_host_tests::hostile`], which other tests run with dice.
+//! [`ferroce_hostile`], whose tests run the same with dice.
 
 use arbitrary::Unstructured;
+use ferroce_core::wire::opcode::Kind;
 use ferroce_core::wire::packet::{parse, Headers, MAX_HEADERS};
-use ferroce_host_tests::hostile::{self, assert_consistent, Chance};
-use ferroce_hostile::KINDS;
+use ferroce_core::wire::{ICRC_LEN, MAX_PAYLOAD};
+use ferroce_hostile::dice::Chance;
+use ferroce_hostile::{any_answers, any_work_requests, converse, KINDS};
 
 /// Steps of one conversation: more than its bytes suffice for.
 const STEPS: usize = 200;
@@ -45,7 +47,8 @@ pub fn target(name: &str) -> fn(&[u8]) {
     }
 }
 
-/// The parser gets a packet, linear or only its head; what it takes can be sent, and is the same.
+/// The parser gets a packet, linear or only its head; what it takes has its parts where its callers
+/// look for them, can be sent, and is the same.
 fn packet(data: &[u8]) {
     let Some((more, head)) = data.split_first_chunk() else {
         return;
@@ -59,7 +62,13 @@ fn packet(data: &[u8]) {
     let Ok(packet) = parse(head, total) else {
         return;
     };
-    assert_consistent(&packet, total);
+    let info = packet.opcode.info();
+    let padded = packet.payload_len + usize::from(packet.pad);
+    assert_eq!(packet.extension.kind(), info.extension);
+    assert_eq!(packet.payload_offset, info.headers_len());
+    assert_eq!(packet.payload_offset + padded + ICRC_LEN, total);
+    assert!(packet.pad < 4 && padded % 4 == 0 && (info.has_payload() || padded == 0));
+    assert!(packet.payload_len <= MAX_PAYLOAD || info.kind == Kind::Unsupported);
     let mut out = [0; MAX_HEADERS];
     let headers = Headers::from(&packet);
     let len = headers.emit(&mut out).expect("what was parsed can be sent");
@@ -68,20 +77,20 @@ fn packet(data: &[u8]) {
 
 /// A responder of RC gets any requests, and does what the model says.
 fn responder(data: &[u8]) {
-    ferroce_hostile::converse(&mut Input(Unstructured::new(data)), &KINDS[..7], STEPS);
+    converse(&mut Input(Unstructured::new(data)), &KINDS[..7], STEPS);
 }
 
 /// A requester gets any responses.
 fn requester(data: &[u8]) {
-    hostile::responses(&mut Input(Unstructured::new(data)), STEPS);
+    any_answers(&mut Input(Unstructured::new(data)), STEPS);
 }
 
 /// Responders of UC and of UD get any packets, and do what the model says.
 fn unreliable(data: &[u8]) {
-    ferroce_hostile::converse(&mut Input(Unstructured::new(data)), &KINDS[7..], STEPS);
+    converse(&mut Input(Unstructured::new(data)), &KINDS[7..], STEPS);
 }
 
 /// A process writes anything into its rings.
 fn wqe(data: &[u8]) {
-    hostile::work_requests(&mut Input(Unstructured::new(data)), STEPS);
+    any_work_requests(&mut Input(Unstructured::new(data)), STEPS);
 }

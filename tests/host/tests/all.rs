@@ -10,4 +10,3 @@ mod loom_gate;
 mod loom_rings;
 mod loss_rate;
 mod model;
-mod rc_hostile;

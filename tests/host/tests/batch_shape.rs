@@ -5,10 +5,6 @@
 use ferroce_core::batch::{BatchShape, Limits};
 
 const HEADERS: u32 = 28;
-const WIDE: Limits = Limits {
-    bytes: 65535,
-    packets: 64,
-};
 
 /// The lengths that leave together, of packets that are offered one after the other.
 fn batches(limits: Limits, lens: &[u32]) -> Vec<Vec<u32>> {
@@ -30,66 +26,42 @@ fn batches(limits: Limits, lens: &[u32]) -> Vec<Vec<u32>> {
     all
 }
 
-/// How the stack cuts a batch that is in one piece: by the length of its first packet.
-fn cut(batch: &[u32]) -> Vec<u32> {
-    let mut left: u32 = batch.iter().sum();
-    let mut pieces = Vec::new();
-    while left > 0 {
-        let piece = left.min(batch[0]);
-        pieces.push(piece);
-        left -= piece;
-    }
-    pieces
+/// The stack cuts a batch that is in one piece by the length of its first packet. So nothing is
+/// longer than that, and only the last is shorter; limits hold to the byte.
+fn can_be(batch: &[u32], limits: Limits) -> bool {
+    let (last, others) = batch.split_last().unwrap();
+    let is_cut_right = others.iter().all(|len| *len == batch[0]) && *last <= batch[0];
+    let bytes = HEADERS + batch.iter().sum::<u32>();
+    is_cut_right && batch.len() <= limits.packets.into() && bytes <= limits.bytes
 }
 
 #[test]
-fn only_one_packet_follows_a_write_first() {
-    // WRITE First has a RETH of 16 bytes.
-    let write = [1056, 1040, 1040, 1040, 540];
-    assert_eq!(
-        batches(WIDE, &write),
-        [vec![1056, 1040], vec![1040, 1040, 540]]
-    );
-}
-
-#[test]
-fn nothing_follows_a_shorter_packet() {
-    assert_eq!(
-        batches(WIDE, &[1040, 540, 540, 1040]),
-        [vec![1040, 540], vec![540], vec![1040]]
-    );
-}
-
-#[test]
-fn a_batch_comes_apart_as_it_was_made() {
+fn a_batch_is_as_long_as_it_can_be_and_no_longer() {
     let lens = [1056, 1040, 540];
-    for count in 1..=6u32 {
-        for choice in 0..3usize.pow(count) {
-            let offered: Vec<u32> = (0..count)
-                .map(|at| lens[choice / 3usize.pow(at) % 3])
-                .collect();
-            let made = batches(WIDE, &offered);
+    for (bytes, packets) in [
+        (65535, 64),
+        (65535, 4),
+        (HEADERS + 3 * 1040, 64),
+        (HEADERS + 3 * 1040 - 1, 64),
+        (0, 64),
+        (65535, 0),
+    ] {
+        let limits = Limits { bytes, packets };
+        for choice in 0..3usize.pow(6) {
+            let offered: Vec<u32> = (0..6).map(|at| lens[choice / 3usize.pow(at) % 3]).collect();
+            let made = batches(limits, &offered);
             assert_eq!(made.concat(), offered);
-            for batch in made {
-                assert_eq!(cut(&batch), batch, "of {offered:?}");
+            for (batch, next) in made.iter().zip(made.iter().skip(1)) {
+                let one_more = [&batch[..], &next[..1]].concat();
+                assert!(!can_be(&one_more, limits), "{batch:?} of {offered:?}");
             }
+            let right = |batch: &Vec<u32>| batch.len() == 1 || can_be(batch, limits);
+            assert!(made.iter().all(right), "{made:?} of {offered:?}");
         }
     }
-}
-
-#[test]
-fn limits_hold_to_the_byte() {
-    let limits = |bytes, packets| Limits { bytes, packets };
-    let sizes = |limits| {
-        batches(limits, &[1000; 6])
-            .iter()
-            .map(Vec::len)
-            .collect::<Vec<_>>()
+    let endless = Limits {
+        bytes: u32::MAX - 1,
+        packets: 64,
     };
-    assert_eq!(sizes(limits(HEADERS + 3000, 64)), [3, 3]);
-    assert_eq!(sizes(limits(HEADERS + 2999, 64)), [2, 2, 2]);
-    assert_eq!(sizes(limits(65535, 4)), [4, 2]);
-    assert_eq!(sizes(limits(0, 1)), [1; 6]);
-    assert_eq!(sizes(limits(65535, 0)), [1; 6]);
-    assert!(!BatchShape::new(u32::MAX, 1, limits(u32::MAX - 1, 64)).takes(1));
+    assert!(!BatchShape::new(u32::MAX, 1, endless).takes(1));
 }

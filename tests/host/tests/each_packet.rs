@@ -5,9 +5,9 @@
 
 use ferroce_core::operation::Operation;
 use ferroce_host_tests::model::conclude;
-use ferroce_host_tests::model::dice::Dice;
+use ferroce_host_tests::model::dice::{Chance, Dice};
 use ferroce_host_tests::model::network::{Treatment, US};
-use ferroce_host_tests::model::runner::variable;
+use ferroce_host_tests::model::runner::{is_set, variable};
 use ferroce_host_tests::model::scenario::{Fault, Receive, Scenario, Work};
 use ferroce_host_tests::model::strategy::ASKING;
 use ferroce_host_tests::model::world::World;
@@ -144,11 +144,7 @@ fn one_packet() {
 /// Of all pairs those that chance picks; all of them with `FERROCE_MODEL_RUNS`.
 #[test]
 fn two_packets() {
-    let share = if std::env::var_os("FERROCE_MODEL_RUNS").is_some() {
-        100
-    } else {
-        8
-    };
+    let share = if is_set("FERROCE_MODEL_RUNS") { 100 } else { 8 };
     let mut dice = Dice::of(&[variable("FERROCE_FRESH").unwrap_or(1)]);
     let mut runs = 0;
     for (scenario, left) in all() {

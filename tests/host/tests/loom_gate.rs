@@ -7,7 +7,8 @@ use ferroce_core::gate::{FairLock, Gate, GateWord};
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
+
+use super::loom_rings::{model, spawn};
 
 /// The word, with the orders that the trait promises and no others.
 struct Shared {
@@ -99,21 +100,15 @@ fn shutter(guarded: &Guarded) {
 /// Runs `actors` in every order in which at most so many threads are interrupted where they need
 /// not be. That nobody sleeps for ever is loom's own rule.
 fn every_order(interruptions: usize, actors: &'static [Actor]) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(interruptions);
-    builder.check(move || {
+    model(interruptions, move || {
         let guarded = Arc::new(Guarded {
             gate: Gate::new(Shared::new(0)),
             value: AtomicU32::new(7),
             taken: AtomicU32::new(0),
         });
         let (first, others) = actors.split_first().unwrap();
-        let threads: Vec<_> = others
-            .iter()
-            .map(|actor| {
-                let guarded = guarded.clone();
-                thread::spawn(move || actor(&guarded))
-            })
+        let threads: Vec<_> = (others.iter())
+            .map(|actor| spawn(&guarded, actor))
             .collect();
         first(&guarded);
         for thread in threads {
@@ -126,25 +121,23 @@ fn every_order(interruptions: usize, actors: &'static [Actor]) {
     });
 }
 
-/// Shuts, changes what is behind the gate, and opens it again; or finds that it cannot.
-fn changer(guarded: &Guarded) {
-    guarded.gate.kill();
-    if guarded.gate.try_claim() {
-        guarded.value.store(6, Relaxed);
-        guarded.value.store(7, Relaxed);
-        guarded.gate.unclaim(true);
-    }
-}
-
-/// The same, but leaves it shut.
-fn shut_changer(guarded: &Guarded) {
+/// Shuts, changes what is behind the gate, and opens it again or not; or finds that it cannot.
+fn change(guarded: &Guarded, opens: bool) {
     guarded.gate.kill();
     if guarded.gate.try_claim() {
         assert!(guarded.gate.is_taken() && !guarded.gate.tryget());
         guarded.value.store(6, Relaxed);
         guarded.value.store(7, Relaxed);
-        guarded.gate.unclaim(false);
+        guarded.gate.unclaim(opens);
     }
+}
+
+fn changer(guarded: &Guarded) {
+    change(guarded, true);
+}
+
+fn shut_changer(guarded: &Guarded) {
+    change(guarded, false);
 }
 
 /// A gate that is open is not borrowed, and one that was given back is open.
@@ -212,26 +205,22 @@ impl Changing {
 
 /// Runs so many readers beside those who change the value once each, in every order.
 fn every_change(interruptions: usize, readers: usize, values: &'static [u32]) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(interruptions);
-    builder.check(move || {
+    model(interruptions, move || {
         let changing = Arc::new(Changing {
             gate: Gate::new(Shared::new(0)),
             queue: Mutex::new(()),
             value: AtomicU32::new(0),
         });
-        let mut threads = Vec::new();
-        for _ in 0..readers {
-            let changing = changing.clone();
-            threads.push(thread::spawn(move || {
-                changing.read();
-            }));
-        }
         let (first, others) = values.split_first().unwrap();
-        for value in others {
-            let changing = changing.clone();
-            threads.push(thread::spawn(move || changing.change(*value)));
-        }
+        let reading = (0..readers).map(|_| {
+            spawn(&changing, |changing| {
+                changing.read();
+            })
+        });
+        let changes = others
+            .iter()
+            .map(|value| spawn(&changing, |it| it.change(*value)));
+        let threads: Vec<_> = reading.chain(changes).collect();
         changing.change(*first);
         assert_ne!(changing.read(), 0, "who has changed it does not see it");
         for thread in threads {
@@ -250,24 +239,12 @@ fn a_change_waits_for_who_reads_and_who_reads_for_a_change() {
 }
 
 #[test]
-fn one_user_and_one_taker() {
+fn who_takes_is_alone_and_who_shuts_keeps_all_out() {
     every_order(8, &[user, taker]);
     every_order(8, &[writer, taker]);
-}
-
-#[test]
-fn a_shutter_beside_a_user_or_a_taker() {
     every_order(8, &[user, shutter]);
     every_order(8, &[shutter, taker]);
-}
-
-#[test]
-fn two_takers_of_whom_one_wins() {
     every_order(2, &[taker, taker, writer]);
-}
-
-#[test]
-fn one_of_each() {
     every_order(2, &[user, taker, shutter]);
 }
 

@@ -2,15 +2,10 @@
 
 //! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
 //! completion queue, and the doorbell of a send queue. The code is that of the module and the
-//! provider (`core::uabi::ring`, `core::kick`, `core::offload`, the provider's cursor); loom runs it
-//! in every order that the memory model permits.
+//! provider (`core::uabi::ring`, `core::queue::cq_producer`, the provider's cursor); loom runs it in
+//! every order that the memory model permits.
 
-use ferroce_core::kick::{kick, Activity, Kick, KickEnv};
-use ferroce_core::offload::budget::HelperVerdict;
-use ferroce_core::offload::stream::Position;
-use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
 use ferroce_core::queue::cq_producer::{CqProducer, CqResize, Due};
-use ferroce_core::send::Progress;
 use ferroce_core::uabi::ring::{
     Module,
     Provider,
@@ -101,7 +96,7 @@ impl RingOps for Shared {
 
 /// Runs a model. Threads are interrupted where they need not be at most so often, which finds
 /// what there is to be found and keeps it short.
-fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+pub fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(run);
@@ -132,145 +127,17 @@ impl Drop for Seen {
     }
 }
 
-/// A completion queue, and the events of its channel.
+/// Something that another thread does with what all of them share.
+pub fn spawn<T: 'static>(
+    shared: &Arc<T>,
+    run: impl FnOnce(&T) + 'static,
+) -> thread::JoinHandle<()> {
+    let shared = shared.clone();
+    thread::spawn(move || run(&shared))
+}
+
+/// A completion queue, and the events of its channel. A second ring may take the place of the first.
 struct Queue {
-    ring: Shared,
-    producer: Mutex<CqProducer>,
-    events: AtomicU32,
-}
-
-impl Queue {
-    fn new() -> Self {
-        Self {
-            ring: Shared::new(0),
-            producer: Mutex::new(CqProducer::default()),
-            events: AtomicU32::new(0),
-        }
-    }
-
-    /// As the module does it in `datapath::cq`.
-    fn push(&self, value: u64, solicited: bool) {
-        let mut producer = self.producer.lock().unwrap();
-        let due = producer.push(&self.ring, &[value], solicited, || unreachable!());
-        if due.expect("there is room") == Due::Now {
-            self.events.fetch_add(1, AcqRel);
-        }
-    }
-
-    /// As the provider does it in `ibv_poll_cq`.
-    fn poll(&self, cursor: &Cursor, taken: &mut Vec<u32>) -> bool {
-        let (index, entries) = (cursor.own(), self.ring.entries());
-        let found = cursor.has_entry(index, entries, || self.ring.load_producer());
-        if found != Ok(true) {
-            assert_eq!(found, Ok(false));
-            return false;
-        }
-        let mut entry = [0];
-        self.ring.read_slot(index, 0, &mut entry);
-        taken.push(entry[0] as u32);
-        cursor.set_own(index.wrapping_add(1));
-        self.ring.store_consumer(cursor.own());
-        true
-    }
-}
-
-/// Two CPUs complete something; the process polls, arms, and polls once more, as `ibv_req_notify_cq`
-/// wants it, and sleeps when it found nothing. What is there then must wake it, once.
-#[test]
-fn what_comes_after_arming_is_polled_or_raises_one_event() {
-    let woken = Seen::new("an event woke who slept");
-    let polled = Seen::new("there was nothing to sleep for");
-    let (was_woken, was_polled) = (woken.note(), polled.note());
-    model(3, move || {
-        let queue = Arc::new(Queue::new());
-        let producers: Vec<_> = [5, 6]
-            .map(|value| {
-                let queue = queue.clone();
-                thread::spawn(move || queue.push(value, false))
-            })
-            .into();
-        let cursor = Cursor::default();
-        let mut taken = Vec::new();
-        while queue.poll(&cursor, &mut taken) {}
-        queue.ring.arm(ARM_NEXT);
-        while queue.poll(&cursor, &mut taken) {}
-        // It sleeps here.
-        let before = taken.len();
-        for producer in producers {
-            producer.join().unwrap();
-        }
-        let events = queue.events.load(Acquire);
-        while queue.poll(&cursor, &mut taken) {}
-        let missed = taken.len() - before;
-        was_woken(missed != 0);
-        was_polled(missed == 0 && events == 0);
-        assert!(missed == 0 || events != 0, "a completion event is lost");
-        assert!(events <= 1, "one arm raised {events} events");
-        let armed = queue.ring.load(Word::Arm) != 0;
-        assert_ne!(
-            armed,
-            events == 1,
-            "an event leaves the arm, or takes it without one"
-        );
-        taken.sort_unstable();
-        assert_eq!(taken, [5, 6], "what was polled is not what was completed");
-    });
-}
-
-/// Who waits for solicited completions is woken by these alone, and a stronger arm is not weakened.
-#[test]
-fn a_solicited_completion_raises_one_event() {
-    model(3, || {
-        let queue = Arc::new(Queue::new());
-        queue.ring.arm(ARM_SOLICITED);
-        queue.push(5, false);
-        assert_eq!(queue.events.load(Acquire), 0);
-        let producer = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.push(6, true))
-        };
-        let cursor = Cursor::default();
-        let mut taken = Vec::new();
-        while queue.poll(&cursor, &mut taken) {}
-        producer.join().unwrap();
-        assert_eq!(queue.events.load(Acquire), 1);
-        while queue.poll(&cursor, &mut taken) {}
-        assert_eq!(taken, [5, 6]);
-        queue.ring.arm(ARM_NEXT);
-        queue.ring.arm(ARM_SOLICITED);
-        assert_eq!(queue.ring.load(Word::Arm), ARM_NEXT);
-    });
-}
-
-/// The process arms twice meanwhile, as two threads do: as many events as arms that were taken.
-#[test]
-fn an_arm_is_taken_once() {
-    model(3, || {
-        let queue = Arc::new(Queue::new());
-        let armer = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.ring.arm(ARM_NEXT))
-        };
-        let producer = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.push(5, false))
-        };
-        queue.ring.arm(ARM_SOLICITED);
-        queue.push(6, true);
-        armer.join().unwrap();
-        producer.join().unwrap();
-        let events = queue.events.load(Acquire);
-        let left = u32::from(queue.ring.load(Word::Arm) != 0);
-        assert!(
-            (1..=2).contains(&(events + left)),
-            "{events} events, {left} left"
-        );
-        assert!(events >= 1);
-    });
-}
-
-/// A completion queue of two rings, the second of which takes the place of the first one.
-struct Resized {
     rings: [Shared; 2],
     /// The producer, and the ring it pushes to.
     producer: Mutex<(CqProducer, usize)>,
@@ -279,11 +146,21 @@ struct Resized {
     events: AtomicU32,
 }
 
-impl Resized {
-    fn push(&self, value: u64) {
+impl Queue {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            rings: [Shared::new(0), Shared::new(0)],
+            producer: Mutex::new((CqProducer::default(), 0)),
+            mapped: Mutex::new(0),
+            events: AtomicU32::new(0),
+        })
+    }
+
+    /// As the module does it in `datapath::cq`.
+    fn push(&self, value: u64, solicited: bool) {
         let mut producer = self.producer.lock().unwrap();
         let (producer, ring) = &mut *producer;
-        let due = producer.push(&self.rings[*ring], &[value], false, || unreachable!());
+        let due = producer.push(&self.rings[*ring], &[value], solicited, || unreachable!());
         if due.expect("there is room") == Due::Now {
             self.events.fetch_add(1, AcqRel);
         }
@@ -304,201 +181,133 @@ impl Resized {
         *mapped = 1;
     }
 
-    fn poll(&self, cursor: &Cursor, taken: &mut Vec<u32>) -> bool {
+    /// As the provider does it in `ibv_poll_cq`, until nothing is found.
+    fn poll(&self, cursor: &Cursor, taken: &mut Vec<u32>) {
         let mapped = self.mapped.lock().unwrap();
         let ring = &self.rings[*mapped];
-        let index = cursor.own();
-        if cursor.has_entry(index, 2, || ring.load_producer()) != Ok(true) {
-            return false;
+        loop {
+            let index = cursor.own();
+            let found = cursor.has_entry(index, ring.entries(), || ring.load_producer());
+            if !found.expect("no more than there is room for") {
+                return;
+            }
+            let mut entry = [0];
+            ring.read_slot(index, 0, &mut entry);
+            taken.push(entry[0] as u32);
+            cursor.set_own(index.wrapping_add(1));
+            ring.store_consumer(cursor.own());
         }
-        let mut entry = [0];
-        ring.read_slot(index, 0, &mut entry);
-        taken.push(entry[0] as u32);
-        cursor.set_own(index.wrapping_add(1));
-        ring.store_consumer(cursor.own());
-        true
     }
 
-    fn arm(&self) {
-        let mapped = self.mapped.lock().unwrap();
-        self.rings[*mapped].arm(ARM_NEXT);
+    fn arm(&self, level: u32) {
+        self.rings[*self.mapped.lock().unwrap()].arm(level);
+    }
+
+    /// How many arms were not taken.
+    fn armed(&self) -> u32 {
+        let is_armed = |ring: &&Shared| ring.load(Word::Arm) != 0;
+        self.rings.iter().filter(is_armed).count() as u32
     }
 }
 
-/// A queue is resized while something completes and the process arms and polls: every completion
-/// comes once and in order, and who sleeps is woken.
+/// Two threads act on a queue; the process polls, arms, and polls once more, as `ibv_req_notify_cq`
+/// wants it, and sleeps when it found nothing. What comes then must wake it, once. `look` has the
+/// queue when all is over.
+fn sleeps(
+    preemptions: usize,
+    orders: &'static [[u32; 2]],
+    actors: [fn(&Queue); 2],
+    look: impl Fn(&Queue) + Sync + Send + 'static,
+) {
+    let woken = Seen::new("an event woke who slept");
+    let polled = Seen::new("there was nothing to sleep for");
+    let (was_woken, was_polled) = (woken.note(), polled.note());
+    model(preemptions, move || {
+        let queue = Queue::new();
+        let threads = actors.map(|actor| spawn(&queue, actor));
+        let (cursor, mut taken) = (Cursor::default(), Vec::new());
+        queue.poll(&cursor, &mut taken);
+        queue.arm(ARM_NEXT);
+        queue.poll(&cursor, &mut taken);
+        // It sleeps here.
+        let missed = 2 - taken.len();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let events = queue.events.load(Acquire);
+        queue.poll(&cursor, &mut taken);
+        was_woken(missed != 0);
+        was_polled(missed == 0 && events == 0);
+        assert!(missed == 0 || events == 1, "a completion event is lost");
+        assert_eq!(queue.armed() + events, 1, "an arm is lost, or raised more");
+        let polled = [taken[0], taken[1]];
+        assert!(taken.len() == 2 && orders.contains(&polled), "{taken:?}");
+        look(&queue);
+    });
+}
+
+#[test]
+fn what_comes_after_arming_is_polled_or_raises_one_event() {
+    let actors: [fn(&Queue); 2] = [|queue| queue.push(5, false), |queue| queue.push(6, false)];
+    sleeps(3, &[[5, 6], [6, 5]], actors, |_| ());
+}
+
+/// A queue is resized while something completes and the process arms and polls.
 #[test]
 fn a_resized_queue_loses_neither_completions_nor_events() {
-    let woken = Seen::new("an event woke who slept");
+    fn both(queue: &Queue) {
+        queue.push(5, false);
+        queue.push(6, false);
+    }
     let early = Seen::new("something came before the resize");
-    let (was_woken, was_early) = (woken.note(), early.note());
-    model(2, move || {
-        let queue = Arc::new(Resized {
-            rings: [Shared::new(0), Shared::new(0)],
-            producer: Mutex::new((CqProducer::default(), 0)),
-            mapped: Mutex::new(0),
-            events: AtomicU32::new(0),
-        });
-        let producer = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                queue.push(5);
-                queue.push(6);
-            })
-        };
-        let resizer = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.resize())
-        };
-        let cursor = Cursor::default();
-        let mut taken = Vec::new();
-        queue.arm();
-        while queue.poll(&cursor, &mut taken) {}
-        // It sleeps here.
-        let before = taken.len();
-        producer.join().unwrap();
-        resizer.join().unwrap();
-        let events = queue.events.load(Acquire);
-        while queue.poll(&cursor, &mut taken) {}
-        was_woken(before < 2 && events == 1);
+    let was_early = early.note();
+    sleeps(2, &[[5, 6]], [both, Queue::resize], move |queue| {
         was_early(queue.rings[0].load(Word::Producer) != 0);
-        assert!(before == 2 || events == 1, "a completion event is lost");
-        assert!(events <= 1, "one arm raised {events} events");
-        let armed: Vec<_> = queue.rings.iter().map(|r| r.load(Word::Arm)).collect();
-        assert_eq!(armed.iter().sum::<u32>() + ARM_NEXT * events, ARM_NEXT);
-        assert_eq!(taken, [5, 6], "what was polled is not what was completed");
+    });
+}
+
+/// The process arms twice meanwhile, as two threads do: as many events as arms that were taken.
+#[test]
+fn an_arm_is_taken_once() {
+    model(3, || {
+        let queue = Queue::new();
+        let armer = spawn(&queue, |q| q.arm(ARM_NEXT));
+        let producer = spawn(&queue, |q| q.push(5, false));
+        queue.arm(ARM_SOLICITED);
+        queue.push(6, true);
+        armer.join().unwrap();
+        producer.join().unwrap();
+        let events = queue.events.load(Acquire);
+        assert!((1..=2).contains(&events));
+        assert!((1..=2).contains(&(events + queue.armed())));
     });
 }
 
 /// What the send lock guards.
 struct Sender {
-    offload: Offload<u32>,
     /// WQEs before this index were fetched.
     taken: u32,
     values: Vec<u32>,
-    /// Packets that were sent before are not acknowledged.
-    in_flight: InFlight,
-    /// A worker was called, and has not run yet: which, and on which CPU.
-    called: Option<(Worker, u32)>,
-    /// Doorbells that came while somebody else was in charge.
-    in_vain: u32,
+    /// A worker is in charge.
+    has_worker: bool,
 }
 
+/// A send queue. Who is in charge of it, and until when, is decided by `core::kick` and tried in its
+/// own model; here are the ring and what its words say.
 struct SendQueue {
     ring: Shared,
     sender: Mutex<Sender>,
 }
 
-/// The CPU of the process, and another one.
-const HERE: u32 = 0;
-const THERE: u32 = 1;
-
-/// The queue, locked, in an invocation on a CPU. What is fetched counts as sent and acknowledged.
-struct Kicked<'a> {
-    ring: &'a Shared,
-    sender: &'a mut Sender,
-    here: u32,
-}
-
-impl KickEnv<u32> for Kicked<'_> {
-    fn offload(&mut self) -> &mut Offload<u32> {
-        &mut self.sender.offload
-    }
-
-    fn point(&self) -> SchedPoint<u32> {
-        SchedPoint {
-            here: self.here,
-            now: 0,
-            in_flight: self.sender.in_flight,
-        }
-    }
-
-    fn activity(&self) -> Activity {
-        Activity::Transmit
-    }
-
-    fn has_work(&self) -> bool {
-        self.ring.load_producer() != self.sender.taken
-    }
-
-    fn fetched(&self) -> u32 {
-        self.sender.taken
-    }
-
-    fn doorbell(&mut self, point: SchedPoint<u32>) -> Decision<u32> {
-        let Sender {
-            offload,
-            taken,
-            in_vain,
-            ..
-        } = &mut *self.sender;
-        *in_vain += u32::from(offload.has_worker());
-        offload.doorbell(point, *taken, true, Position::default, |_| None)
-    }
-
-    fn invite(&mut self, _: WorkerCall<u32>) {
-        unreachable!("nobody is invited");
-    }
-
-    fn call(&mut self, call: WorkerCall<u32>) {
-        self.ring.store_flags(0);
-        self.sender.called = Some((call.worker, call.cpu));
-    }
-
-    fn stop_doorbells(&mut self) {
-        self.ring.store_flags(0);
-    }
-
-    fn ask_for_doorbells(&mut self) -> bool {
-        self.ring.ask_for_doorbells() != self.sender.taken
-    }
-
-    fn transmit(&mut self) -> bool {
-        let producer = self.ring.load_producer();
-        while self.sender.taken != producer {
-            let mut words = [0];
-            self.ring.read_slot(self.sender.taken, 0, &mut words);
-            self.sender.values.push(words[0] as u32);
-            self.sender.taken += 1;
-        }
-        false
-    }
-
-    fn flush(&mut self) -> bool {
-        unreachable!("nothing fails");
-    }
-
-    fn fail(&mut self) {
-        unreachable!("nothing fails");
-    }
-
-    fn worked(&mut self, _: Worker) -> u32 {
-        1
-    }
-
-    fn judge(&mut self, _: u32, _: HelperVerdict) {}
-
-    fn publish(&mut self) {
-        self.ring.store_consumer(self.sender.taken);
-    }
-}
-
 impl SendQueue {
-    /// An empty queue, of which somebody is in charge or not.
-    fn new(offload: Offload<u32>, in_flight: InFlight, called: Option<(Worker, u32)>) -> Self {
-        let flags = match offload.has_worker() {
-            true => 0,
-            false => FLAG_NEED_DOORBELL,
-        };
+    /// A worker is in charge, so the process need not ring.
+    fn new() -> Self {
         Self {
-            ring: Shared::new(flags),
+            ring: Shared::new(0),
             sender: Mutex::new(Sender {
-                offload,
                 taken: 0,
                 values: Vec::new(),
-                in_flight,
-                called,
-                in_vain: 0,
+                has_worker: true,
             }),
         }
     }
@@ -510,168 +319,64 @@ impl SendQueue {
         self.ring.needs_doorbell()
     }
 
-    fn kick(&self, sender: &mut Sender, here: u32, why: Kick) {
-        let ring = &self.ring;
-        let again = kick(&mut Kicked { ring, sender, here }, why);
-        assert!(!again, "there is more than was posted");
+    fn fetch(&self, sender: &mut Sender) {
+        let producer = self.ring.load_producer();
+        while sender.taken != producer {
+            let mut words = [0];
+            self.ring.read_slot(sender.taken, 0, &mut words);
+            sender.values.push(words[0] as u32);
+            sender.taken += 1;
+        }
+        self.ring.store_consumer(sender.taken);
     }
 
-    fn doorbell(&self) {
-        self.kick(&mut self.sender.lock().unwrap(), HERE, Kick::Doorbell);
-    }
-
-    /// The last packet in flight is acknowledged.
-    fn acknowledge(&self) {
+    /// A doorbell; whether it was in vain, for somebody is in charge again.
+    fn doorbell(&self) -> bool {
         let mut sender = self.sender.lock().unwrap();
-        sender.in_flight = InFlight::Nothing;
-        self.kick(&mut sender, HERE, Kick::Progress(Progress::default()));
+        if !sender.has_worker {
+            self.fetch(&mut sender);
+        }
+        sender.has_worker
     }
 
-    /// Runs workers until none is called. Their CPU is wanted, so none lingers.
+    /// Runs of the worker, which rests when nothing came before it had asked for doorbells.
     fn work(&self) {
         loop {
             let mut sender = self.sender.lock().unwrap();
-            let Some((worker, here)) = sender.called.take() else {
+            self.fetch(&mut sender);
+            if self.ring.ask_for_doorbells() == sender.taken {
+                sender.has_worker = false;
                 return;
-            };
-            let alone = false;
-            self.kick(&mut sender, here, Kick::Worker { worker, alone });
+            }
+            self.ring.store_flags(0);
         }
     }
-
-    /// Everybody has done what they had to do.
-    fn judge(&self, posted: &[u32]) {
-        let sender = self.sender.lock().unwrap();
-        assert!(sender.called.is_none() && !sender.offload.has_worker());
-        assert_eq!(
-            sender.values, posted,
-            "a request waits for ever, or is another one"
-        );
-        assert_eq!(self.ring.load_consumer(), posted.len() as u32);
-        assert_eq!(self.ring.load(Word::Flags), FLAG_NEED_DOORBELL);
-    }
 }
 
-/// An offload state, and the worker that was called.
-type InCharge = (Offload<u32>, (Worker, u32));
-
-/// A worker has what was beyond the budget of a doorbell.
-fn working() -> InCharge {
-    let mut offload = Offload::default();
-    let call = offload.leave(HERE);
-    (offload, (call.worker, call.cpu))
-}
-
-/// Doorbells until the process streams; `other` may help. Returns what the last one decided.
-fn stream(offload: &mut Offload<u32>, other: Option<u32>) -> Decision<u32> {
-    let point = SchedPoint {
-        here: HERE,
-        now: 0,
-        in_flight: InFlight::Nothing,
-    };
-    let mut ring = || offload.doorbell(point, 0, true, Position::default, |_| other);
-    (0..8).map(|_| ring()).last().expect("eight doorbells")
-}
-
-/// A timer polls the ring.
-fn polling() -> InCharge {
-    let mut offload = Offload::default();
-    let Decision::Leave(call) = stream(&mut offload, None) else {
-        panic!("the process does not stream");
-    };
-    assert_eq!(call.worker, Worker::Timer);
-    (offload, (call.worker, call.cpu))
-}
-
-/// Who is in charge finds the ring empty and rests while the process posts: either it finds the
-/// request, or the process rings.
-fn rests(preemptions: usize, begin: fn() -> InCharge) {
+/// The worker finds the ring empty and rests while the process posts: either it finds the request,
+/// or the process rings.
+#[test]
+fn a_worker_that_rests_misses_no_request() {
     let rang = Seen::new("the process rang");
     let in_vain = Seen::new("a doorbell found somebody in charge again");
     let (has_rung, was_in_vain) = (rang.note(), in_vain.note());
-    model(preemptions, move || {
-        let (offload, called) = begin();
-        let queue = SendQueue::new(offload, InFlight::Nothing, Some(called));
-        let queue = Arc::new(queue);
-        let worker = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.work())
-        };
+    model(3, move || {
+        let queue = Arc::new(SendQueue::new());
+        let worker = spawn(&queue, SendQueue::work);
         for index in 0..2 {
             let rings = queue.post(index, 5 + index);
             has_rung(rings);
-            if rings {
-                queue.doorbell();
-            }
+            was_in_vain(rings && queue.doorbell());
         }
         worker.join().unwrap();
-        was_in_vain(queue.sender.lock().unwrap().in_vain != 0);
-        queue.judge(&[5, 6]);
-    });
-}
-
-#[test]
-fn a_worker_that_rests_misses_no_request() {
-    rests(3, working);
-}
-
-#[test]
-fn a_timer_that_rests_misses_no_request() {
-    rests(3, polling);
-}
-
-/// Nobody sends while the queue waits to move to another CPU. The last acknowledgement calls the
-/// worker there, which rests: what the process posts meanwhile is found, or it rings.
-#[test]
-fn a_queue_that_moves_misses_no_request() {
-    let rang = Seen::new("the process rang");
-    let silent = Seen::new("the process did not ring");
-    let (has_rung, was_silent) = (rang.note(), silent.note());
-    model(3, move || {
-        let mut offload = Offload::default();
-        let invited = stream(&mut offload, Some(THERE));
-        assert!(matches!(invited, Decision::LeaveInviting(..)));
-        let there = SchedPoint {
-            here: THERE,
-            now: 0,
-            in_flight: InFlight::Awaited,
-        };
-        let decision = offload.worker_runs(Worker::Far, there, true);
-        assert_eq!(decision, Decision::Wait);
-        let queue = Arc::new(SendQueue::new(offload, InFlight::Awaited, None));
-        let acknowledged = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                queue.acknowledge();
-                queue.work();
-            })
-        };
-        let rings = queue.post(0, 5);
-        has_rung(rings);
-        was_silent(!rings);
-        if rings {
-            queue.doorbell();
-        }
-        acknowledged.join().unwrap();
-        queue.judge(&[5]);
-    });
-}
-
-/// The process rings for each request while nobody is in charge: each doorbell takes what is there.
-#[test]
-fn two_doorbells_take_two_requests_once() {
-    model(3, || {
-        let queue = SendQueue::new(Offload::default(), InFlight::Nothing, None);
-        let queue = Arc::new(queue);
-        assert!(queue.post(0, 5));
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.doorbell())
-        };
-        assert!(queue.post(1, 6));
-        queue.doorbell();
-        other.join().unwrap();
-        queue.judge(&[5, 6]);
-        assert_eq!(queue.sender.lock().unwrap().in_vain, 0);
+        let sender = queue.sender.lock().unwrap();
+        assert!(!sender.has_worker);
+        assert_eq!(
+            sender.values,
+            [5, 6],
+            "a request waits for ever, or is another one"
+        );
+        assert_eq!(queue.ring.load_consumer(), 2);
+        assert_eq!(queue.ring.load(Word::Flags), FLAG_NEED_DOORBELL);
     });
 }

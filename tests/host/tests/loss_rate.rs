@@ -6,7 +6,7 @@
 
 use ferroce_core::operation::Operation;
 use ferroce_host_tests::model::conclude;
-use ferroce_host_tests::model::frame::Content;
+use ferroce_host_tests::model::content::Content;
 use ferroce_host_tests::model::network::Treatment;
 use ferroce_host_tests::model::runner::explore;
 use ferroce_host_tests::model::scenario::{Link, Scenario, Work};
@@ -25,7 +25,11 @@ const LENGTH: u32 = 1 << 20;
 /// Most packets in flight: a window opens with so many, and shrinks with losses.
 const WINDOW: u64 = 256;
 
-/// What came of a run.
+/// An MTU, and the nanoseconds that the wire takes for a packet.
+const FAST: (u32, u32) = (4096, 40_000);
+const SLOW: (u32, u32) = (1024, 16_000);
+
+/// What a run came to.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// Nanoseconds until the last completion.
@@ -35,37 +39,34 @@ struct Run {
     /// Packets that were sent again, probes included.
     again: u64,
     /// ACK timeouts.
-    timeouts: u64,
+    timeouts: u32,
 }
 
-/// The two keep packets behind a gap.
-const KEEPS: (bool, bool) = (true, false);
+/// What is done to a link.
+type Spoil = fn(&mut Link);
 
-/// They drop them, and say of each that there is a gap.
-const DROPS: (bool, bool) = (false, false);
+/// What the two do with packets behind a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peers {
+    /// They keep them.
+    Keep,
+    /// They drop them, and say of each that there is a gap.
+    Drop,
+    /// They say it once.
+    Terse,
+}
 
-/// They say it once.
-const TERSE: (bool, bool) = (false, true);
-
-/// 1 MiB messages at an MTU over a wire that takes `packet_ns` for a packet.
-fn run(
-    op: Operation,
-    (mtu, packet_ns): (u32, u32),
-    (keeps, terse): (bool, bool),
-    spoil: impl Fn(&mut Link),
-) -> Run {
+fn run(op: Operation, (mtu, packet_ns): (u32, u32), peers: Peers, spoil: Spoil) -> Run {
     let mut scenario = Scenario::calm(mtu);
     let packets = u16::try_from(LENGTH / mtu).expect("few");
     scenario.sides[0].work = vec![Work::new(op, packets, 0); MESSAGES];
     for side in &mut scenario.sides {
         side.timeout = 14;
-        (side.keeps, side.terse) = (keeps, terse);
-        side.max_rd_atomic = 16;
-        side.max_dest_rd_atomic = 16;
+        (side.keeps, side.terse) = (peers == Peers::Keep, peers == Peers::Terse);
+        (side.max_rd_atomic, side.max_dest_rd_atomic) = (16, 16);
     }
     for link in &mut scenario.links {
-        link.delay = 2500;
-        link.packet_ns = packet_ns;
+        (link.delay, link.packet_ns) = (2500, packet_ns);
         spoil(link);
     }
     let mut world = World::new(&scenario);
@@ -76,27 +77,30 @@ fn run(
         took: outcome.ended_at,
         lost: outcome.tally.lost,
         again: (counters.retransmitted + counters.tail_probes).into(),
-        timeouts: counters.timeouts.into(),
+        timeouts: counters.timeouts,
     }
+}
+
+/// Both runs, and the goodput of the second in parts of that of the first.
+fn compare(op: Operation, wire: (u32, u32), peers: Peers, spoil: Spoil) -> (f64, Run, String) {
+    let calm = run(op, wire, peers, |_| ());
+    let spoilt = run(op, wire, peers, spoil);
+    let part = calm.took as f64 / spoilt.took as f64;
+    let told = format!("{op:?} {wire:?} {peers:?}, {part:.2}, {spoilt:?}");
+    println!("{told}");
+    let in_vain = (calm.again, calm.timeouts, spoilt.timeouts);
+    assert_eq!(in_vain, (0, 0, 0), "{told}");
+    (part, spoilt, told)
 }
 
 /// One packet in a hundred is lost, both ways.
 #[test]
 fn goodput_at_one_percent() {
-    for (wire, go_back) in [((4096, 40_000), 0.25), ((1024, 16_000), 0.15)] {
+    for (wire, go_back) in [(FAST, 0.25), (SLOW, 0.15)] {
         for op in [Operation::Write, Operation::Send, Operation::Read] {
-            for peers in [DROPS, TERSE, KEEPS] {
-                let calm = run(op, wire, peers, |_| ());
-                let lossy = run(op, wire, peers, |link| link.loss = 1);
-                let part = calm.took as f64 / lossy.took as f64;
-                let told = format!("{op:?} {wire:?} {peers:?}, {part:.2}, {lossy:?}");
-                println!("{told}");
-                assert_eq!(
-                    (calm.again, calm.timeouts, lossy.timeouts),
-                    (0, 0, 0),
-                    "{told}"
-                );
-                if peers == KEEPS {
+            for peers in [Peers::Drop, Peers::Terse, Peers::Keep] {
+                let (part, lossy, told) = compare(op, wire, peers, |link| link.loss = 1);
+                if peers == Peers::Keep {
                     assert!(part > 0.85 && lossy.again <= lossy.lost, "{told}");
                 } else {
                     assert!(part > go_back, "{told}");
@@ -105,9 +109,6 @@ fn goodput_at_one_percent() {
         }
     }
 }
-
-/// What is done to a link.
-type Spoil = fn(&mut Link);
 
 /// Loss of five in a hundred, alone and in bursts, and packets that overtake others, cost more, but
 /// no ACK timeout, and nothing much is sent in vain.
@@ -119,14 +120,9 @@ fn goodput_degrades_gently() {
         (0.85, |link| (link.reorder, link.depth) = (10, 2000)),
     ];
     for (least, spoil) in spoils {
-        let wire = (4096, 40_000);
-        let calm = run(Operation::Write, wire, KEEPS, |_| ());
-        let spoilt = run(Operation::Write, wire, KEEPS, spoil);
-        let part = calm.took as f64 / spoilt.took as f64;
-        println!("{part:.2} {spoilt:?}");
-        assert!(part > least, "{part:.2} {spoilt:?}");
-        assert_eq!(spoilt.timeouts, 0);
-        assert!(spoilt.again <= 2 * spoilt.lost + 400, "{spoilt:?}");
+        let (part, spoilt, told) = compare(Operation::Write, FAST, Peers::Keep, spoil);
+        assert!(part > least, "{told}");
+        assert!(spoilt.again <= 2 * spoilt.lost + 400, "{told}");
     }
 }
 
@@ -167,10 +163,10 @@ fn sent_again_for_a_loss() {
             .iter()
             .map(|work| u64::from(work.packets));
         let packets: u64 = packets.sum();
-        for (keeps, terse) in [KEEPS, DROPS, TERSE] {
+        for peers in [Peers::Keep, Peers::Drop, Peers::Terse] {
             let mut scenario = scenario.clone();
             for side in &mut scenario.sides {
-                (side.keeps, side.terse) = (keeps, terse);
+                (side.keeps, side.terse) = (peers == Peers::Keep, peers == Peers::Terse);
             }
             let mut world = World::new(&scenario);
             let sent = Rc::new(Cell::new(0));
@@ -185,14 +181,13 @@ fn sent_again_for_a_loss() {
             let again = sent.get().saturating_sub(packets);
             let lost = outcome.tally.lost;
             let timeouts = u64::from(world.endpoints[0].requester.counters().timeouts);
-            let most = match keeps {
-                true => lost + lost / 4 + 16 + timeouts * packets,
-                false => (lost + timeouts) * packets.min(WINDOW),
+            let most = match peers {
+                Peers::Keep => lost + lost / 4 + 16 + timeouts * packets,
+                Peers::Drop | Peers::Terse => (lost + timeouts) * packets.min(WINDOW),
             };
             if again > most {
                 return Err(format!(
-                    "{again} packets sent again for {lost} lost and {timeouts} timeouts, \
-                     keeps: {keeps}, terse: {terse}"
+                    "{again} packets sent again for {lost} lost and {timeouts} timeouts: {peers:?}"
                 ));
             }
         }

@@ -4,8 +4,8 @@
 //! states, completions, memory.
 
 use crate::answer::{self, Answer};
-use crate::case::{Case, Completion, Fate, Qp, Region, State, FIRST_RECEIVE};
-use crate::dice::Dice;
+use crate::case::{Completion, Fate, Qp, Region, State};
+use crate::dice::{Chance, Dice};
 use crate::frame::{Hosts, Ib, Outer};
 use crate::model::Model;
 use crate::Result;
@@ -22,7 +22,9 @@ pub trait Target {
     /// A frame comes, to meet this fate.
     fn send(&mut self, frame: &[u8], fate: Fate) -> Result<()>;
     /// Fails unless each counter has grown by what the fates since the last time say.
-    fn settle(&mut self) -> Result<()>;
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// The frames that it has sent; `wanted` of them are worth waiting for.
     fn hear(&mut self, wanted: usize) -> Result<Vec<Vec<u8>>>;
     /// States of its queue pairs.
@@ -30,18 +32,21 @@ pub trait Target {
     /// What completed, by queue pair.
     fn completions(&mut self) -> Result<BTreeMap<usize, Vec<Completion>>>;
     /// Asynchronous events.
-    fn events(&mut self) -> Result<Vec<String>>;
+    fn events(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
     /// Fails if a byte changed that is not in one of these ranges: region, from, to.
     fn check_memory(&mut self, may_change: &[(&'static str, u64, u64)]) -> Result<()>;
     /// Deregisters a region, or brings it back with another key.
     fn register(&mut self, name: &str, again: bool) -> Result<()>;
     /// Whether a kernel with an IP layer stands before it.
-    fn has_ip(&self) -> bool;
+    fn has_ip(&self) -> bool {
+        false
+    }
 }
 
 /// Queue pairs that the victim keeps at a time.
 const AT_ONCE: usize = 128;
-pub const FLUSHED: u32 = 5;
 
 /// Ranges (region, offset, length) as region, from, to; those that overlap or touch as one.
 pub fn joined(writes: &[(&'static str, u64, u64)]) -> Vec<(&'static str, u64, u64)> {
@@ -71,8 +76,9 @@ pub struct Attack {
     answered: u64,
 }
 
-/// A case as it is made: what is said, and the model that predicts it.
+/// A case: what is said to a fresh queue pair, and the model that predicts what comes of it.
 pub struct Talk {
+    /// For the message when it fails.
     pub name: String,
     pub outer: Outer,
     pub qp: Qp,
@@ -81,8 +87,10 @@ pub struct Talk {
     /// Numbers of all queue pairs there are.
     pub known: Vec<u32>,
     pub frames: Vec<(Vec<u8>, Fate)>,
-    pub pause: Option<(usize, String)>,
-    post: Option<(&'static str, u32)>,
+    /// What the victim posts before: operation, bytes.
+    pub post: Option<(&'static str, u32)>,
+    /// Before a frame this region is deregistered.
+    pub pause: Option<(usize, &'static str)>,
 }
 
 impl Talk {
@@ -96,19 +104,6 @@ impl Talk {
     /// A packet with this fate.
     pub fn push(&mut self, ib: &Ib, fate: Fate) {
         self.frames.push((self.outer.frame(&ib.bytes()), fate));
-    }
-
-    fn case(self) -> Case {
-        Case {
-            name: self.name,
-            frames: self.frames,
-            post: self.post,
-            pause: self.pause,
-            answers: self.model.answers,
-            state: self.model.state,
-            completions: self.model.completions,
-            writes: self.model.writes,
-        }
     }
 }
 
@@ -131,17 +126,12 @@ impl Attack {
         (self.sent, self.answered) = (0, 0);
     }
 
-    /// Fails if one of these never happened; of a sample, which may lack any of them, if none did.
-    pub fn has_provoked(&self, floor: &[&'static str]) -> Result<()> {
-        let mut missing = floor
-            .iter()
-            .filter(|what| !self.provoked.contains_key(*what));
-        let enough = match self.one_of {
-            1 => missing.clone().next().is_none(),
-            _ => floor.is_empty() || missing.clone().count() < floor.len(),
-        };
-        match missing.next() {
-            Some(what) if !enough => Err(format!("{what} was never provoked: {:?}", self.provoked)),
+    /// Fails if what was provoked is not of so many kinds; of a sample, which may lack any of them,
+    /// if it is of one kind alone.
+    pub fn has_provoked(&self, kinds: usize) -> Result<()> {
+        let least = if self.one_of == 1 { kinds } else { 2 };
+        match self.provoked.len() {
+            n if n < least => Err(format!("{least} kinds were not provoked: {}", self.told())),
             _ => Ok(()),
         }
     }
@@ -200,23 +190,13 @@ impl Attack {
             self.send(&frame, fate)
                 .map_err(|e| format!("{kind}: {what:x?}: {e}"))?;
         }
-        let wrong = |what: &str, seen: String| Err(format!("{kind}: {what}: {seen}"));
         self.target.settle().map_err(|e| format!("{kind}: {e}"))?;
-        let heard = self.hear(0)?;
-        if !heard.is_empty() {
-            return wrong("answered", format!("{heard:x?}"));
-        }
-        let states = self.target.states()?;
-        if states.iter().any(|s| *s != state as u64) {
-            return wrong("states", format!("{states:?}, not all {state:?}"));
-        }
-        let completions = self.target.completions()?;
-        if !completions.is_empty() {
-            return wrong("completed", format!("{completions:?}"));
-        }
-        let events = self.target.events()?;
-        if !events.is_empty() {
-            return wrong("asynchronous events", format!("{events:?}"));
+        let (heard, completions) = (self.hear(0)?, self.target.completions()?);
+        let (states, events) = (self.target.states()?, self.target.events()?);
+        let is_quiet = heard.is_empty() && completions.is_empty() && events.is_empty();
+        if !is_quiet || states != [state as u64] {
+            let seen = format!("{heard:x?}, {completions:?}, {events:?}, states {states:?}");
+            return Err(format!("{kind}, which is to stay in {state:?}: {seen}"));
         }
         (self.target.check_memory(&[])).map_err(|e| format!("{kind}: {e}"))
     }
@@ -225,17 +205,6 @@ impl Attack {
     pub fn each<S>(
         &mut self,
         kind: &'static str,
-        specs: Vec<S>,
-        build: impl Fn(&mut Talk, &S),
-    ) -> Result<()> {
-        self.each_posting(kind, None, specs, build)
-    }
-
-    /// The same, when the victim has posted something: operation, bytes.
-    pub fn each_posting<S>(
-        &mut self,
-        kind: &'static str,
-        post: Option<(&'static str, u32)>,
         mut specs: Vec<S>,
         build: impl Fn(&mut Talk, &S),
     ) -> Result<()> {
@@ -244,7 +213,7 @@ impl Attack {
             let qps = self.target.make(specs.len(), kind)?;
             let regions = self.target.regions();
             let known: Vec<u32> = qps.iter().map(|qp| qp.qpn).collect();
-            let mut cases = Vec::new();
+            let mut talks = Vec::new();
             for (qp, spec) in qps.iter().zip(specs) {
                 let mut talk = Talk {
                     name: String::new(),
@@ -254,27 +223,27 @@ impl Attack {
                     random: self.random.fork(),
                     known: known.clone(),
                     frames: Vec::new(),
+                    post: None,
                     pause: None,
-                    post,
                 };
                 build(&mut talk, spec);
-                cases.push(talk.case());
+                talks.push(talk);
             }
-            self.run(&qps, &cases).map_err(|e| format!("{kind}: {e}"))?;
+            self.run(&talks).map_err(|e| format!("{kind}: {e}"))?;
         }
         Ok(())
     }
 
-    fn run(&mut self, qps: &[Qp], cases: &[Case]) -> Result<()> {
-        for (qp, case) in qps.iter().zip(cases) {
-            if let Some((op, len)) = case.post {
-                self.target.post(qp.index, op, len)?;
+    fn run(&mut self, talks: &[Talk]) -> Result<()> {
+        for talk in talks {
+            if let Some((op, len)) = talk.post {
+                self.target.post(talk.qp.index, op, len)?;
             }
         }
-        for case in cases {
-            let at = |e| format!("{}: {e}", case.name);
-            for (n, (frame, fate)) in case.frames.iter().enumerate() {
-                if let Some((_, name)) = case.pause.as_ref().filter(|(at, _)| *at == n) {
+        for talk in talks {
+            let at = |e| format!("{}: {e}", talk.name);
+            for (n, (frame, fate)) in talk.frames.iter().enumerate() {
+                if let Some((_, name)) = talk.pause.filter(|(at, _)| *at == n) {
                     self.target.settle().map_err(at)?;
                     self.target.register(name, false)?;
                 }
@@ -282,36 +251,34 @@ impl Attack {
             }
         }
         let settled = self.target.settle();
-        let mut heard = self.hear(cases.iter().map(|case| case.answers.len()).sum())?;
+        let mut heard = self.hear(talks.iter().map(|talk| talk.model.answers.len()).sum())?;
         let states = self.target.states()?;
         let completions = self.target.completions()?;
-        for (qp, case) in qps.iter().zip(cases) {
+        for Talk {
+            name, qp, model, ..
+        } in talks
+        {
             let heard = heard.remove(&qp.peer_qpn).unwrap_or_default();
-            let is_told =
-                |c: &&Completion| case.state != State::Err || c.0 < FIRST_RECEIVE || c.1 != FLUSHED;
-            let completed: Vec<Completion> = (completions.get(&qp.index).into_iter().flatten())
-                .filter(is_told)
+            let completed = completions.get(&qp.index).into_iter().flatten();
+            let completed: Vec<_> = completed
                 .copied()
+                .filter(|completion| model.tells(completion))
                 .collect();
-            let seen = (heard, states[qp.index], completed);
-            let wanted = (
-                case.answers.clone(),
-                case.state as u64,
-                case.completions.clone(),
-            );
+            let seen = (&heard, states[qp.index], &completed);
+            let wanted = (&model.answers, model.state as u64, &model.completions);
             if seen != wanted {
-                return Err(format!("{}: {seen:x?}, not {wanted:x?}", case.name));
+                return Err(format!("{name}: {seen:x?}, not {wanted:x?}"));
             }
         }
         if !heard.is_empty() {
             return Err(format!("answered to nobody: {heard:?}"));
         }
         settled.map_err(|e| {
-            let name = |case: Option<&Case>| case.map_or("", |case| &case.name).to_string();
-            let (first, last) = (name(cases.first()), name(cases.last()));
+            let name = |talk: Option<&Talk>| talk.map_or("", |talk| &talk.name).to_string();
+            let (first, last) = (name(talks.first()), name(talks.last()));
             format!("from \"{first}\" to \"{last}\": {e}")
         })?;
-        let writes: Vec<_> = (cases.iter().flat_map(|case| case.writes.clone())).collect();
+        let writes: Vec<_> = (talks.iter().flat_map(|talk| talk.model.writes.clone())).collect();
         self.target.check_memory(&joined(&writes))
     }
 }

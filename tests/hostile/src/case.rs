@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A case: frames to a fresh queue pair, and all that is to be seen of them.
-
-use crate::answer::Answer;
+//! The parts of a case: queue pairs and regions of the victim, and what is to be seen of a packet.
 
 /// What is to become of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +66,3 @@ pub type Completion = (u64, u32, u32);
 
 /// Receives have numbers from here on.
 pub const FIRST_RECEIVE: u64 = 1000;
-
-/// One attack on a fresh queue pair, and what is to become of it.
-pub struct Case {
-    /// For the message when it fails.
-    pub name: String,
-    pub frames: Vec<(Vec<u8>, Fate)>,
-    /// What the victim posts before: operation, bytes.
-    pub post: Option<(&'static str, u32)>,
-    /// After so many frames the victim is asked to do this.
-    pub pause: Option<(usize, String)>,
-    /// What the victim sends, in this order.
-    pub answers: Vec<Answer>,
-    /// The state of the queue pair afterwards.
-    pub state: State,
-    /// In this order. Receives that are flushed when the queue pair goes to ERR are not named here.
-    pub completions: Vec<Completion>,
-    /// Bytes that may change: region, offset, length.
-    pub writes: Vec<(&'static str, u64, u64)>,
-}

@@ -42,22 +42,8 @@ use zerocopy::FromBytes;
 const REGION: u64 = 20_000;
 /// What a peer may read.
 const READABLE: u8 = 0x11;
-const NAMES: [&str; 14] = [
-    "rw",
-    "ro",
-    "wo",
-    "local",
-    "foreign",
-    "stale",
-    "volatile",
-    "receives",
-    "sends",
-    "mw-rw",
-    "mw-ro",
-    "mw-stale",
-    "mw-foreign",
-    "mw-own",
-];
+const NAMES: &str = "rw ro wo local foreign stale volatile receives sends mw-rw mw-ro mw-stale \
+                     mw-foreign mw-own";
 
 enum Half {
     Reliable(Box<Responder<Vec<Resource>>>),
@@ -68,7 +54,6 @@ enum Half {
 /// A queue pair.
 struct Victim {
     qp: Qp,
-    service: Service,
     state: State,
     peer: [u8; 16],
     responder: Half,
@@ -95,24 +80,20 @@ pub struct Device {
     heard: Vec<Vec<u8>>,
 }
 
+type Access<T> = std::result::Result<T, AccessError>;
+
 impl Memory {
-    fn access(
-        &mut self,
-        how: Use,
-        span: Span,
-    ) -> std::result::Result<(&'static str, u64), AccessError> {
+    fn access(&mut self, how: Use, span: Span) -> Access<(&'static str, u64)> {
         let place = (span.va, span.key.get(), span.len as u32);
         self.rights.range(how, place).ok_or(AccessError)
     }
 
-    fn write(&mut self, how: Use, span: Span) -> std::result::Result<(), AccessError> {
-        let (name, offset) = self.access(how, span)?;
+    fn write(&mut self, span: Span) -> Access<()> {
+        let (name, offset) = self.access(Use::Write, span)?;
         self.written.push((name, offset, offset + span.len));
         Ok(())
     }
 }
-
-type Done = std::result::Result<(), AccessError>;
 
 impl ReceiveEnv for Memory {
     fn take_receive(&mut self) -> TakeReceive {
@@ -126,7 +107,7 @@ impl ReceiveEnv for Memory {
         }
     }
 
-    fn scatter(&mut self, offset: u32, len: u32) -> Done {
+    fn scatter(&mut self, offset: u32, len: u32) -> Access<()> {
         let at = u64::from((self.taken - 1) * RECEIVE + offset);
         self.written.push(("receives", at, at + u64::from(len)));
         Ok(())
@@ -143,7 +124,7 @@ impl ReceiveEnv for Memory {
 }
 
 impl WriteEnv for Memory {
-    fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Done {
+    fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Access<()> {
         let how = match access {
             RemoteAccess::Read => Use::Read,
             RemoteAccess::Write => Use::Write,
@@ -151,23 +132,23 @@ impl WriteEnv for Memory {
         self.access(how, span).map(|_| ())
     }
 
-    fn write_remote(&mut self, span: Span) -> Done {
-        self.write(Use::Write, span)
+    fn write_remote(&mut self, span: Span) -> Access<()> {
+        self.write(span)
     }
 }
 
 impl ResponderEnv for Memory {
-    fn change_remote(&mut self, word: Span, _: AtomicOp) -> std::result::Result<u64, AccessError> {
+    fn change_remote(&mut self, word: Span, _: AtomicOp) -> Access<u64> {
         // What is compared is not there, and what is added is nothing.
         self.access(Use::Atomic, word)?;
         Ok(u64::from_ne_bytes([READABLE; 8]))
     }
 
-    fn write_word(&mut self, word: Span) -> Done {
-        self.write(Use::Write, word)
+    fn write_word(&mut self, word: Span) -> Access<()> {
+        self.write(word)
     }
 
-    fn flush(&mut self, range: FlushRange, to: FlushPlacement) -> Done {
+    fn flush(&mut self, range: FlushRange, to: FlushPlacement) -> Access<()> {
         let rw = self.rights.regions["rw"];
         let known = match range {
             FlushRange::Range(span) => self.access(Use::Flush, span).is_ok(),
@@ -177,7 +158,7 @@ impl ResponderEnv for Memory {
         may.then_some(()).ok_or(AccessError)
     }
 
-    fn invalidate(&mut self, key: MemoryKey) -> Done {
+    fn invalidate(&mut self, key: MemoryKey) -> Access<()> {
         let own = self.rights.regions.get("mw-own");
         own.filter(|own| own.rkey == key.get()).ok_or(AccessError)?;
         self.rights.regions.remove("mw-own");
@@ -186,7 +167,7 @@ impl ResponderEnv for Memory {
 }
 
 impl DatagramEnv for Memory {
-    fn scatter_header(&mut self) -> Done {
+    fn scatter_header(&mut self) -> Access<()> {
         self.scatter(0, 40)
     }
 
@@ -224,7 +205,7 @@ impl Victim {
             sq_psn: psn(0x45_6789),
             window,
         };
-        let (service, rights) = (Service::of(kind), Rights::of(kind, &device.regions, window));
+        let rights = Rights::of(kind, &device.regions, window);
         let state = match kind.rsplit('-').next() {
             Some("reset") => State::Reset,
             Some("init") => State::Init,
@@ -233,7 +214,7 @@ impl Victim {
             _ => State::Rts,
         };
         let mut requester = Requester::new(vec![SendSlot::default(); 16]);
-        let responder = connected(service, &rights, &qp);
+        let responder = connected(Service::of(kind), &rights, &qp);
         requester.connect(RequesterConfig {
             mtu: Mtu::MIN,
             sq_psn: Psn::new(qp.sq_psn),
@@ -245,7 +226,6 @@ impl Victim {
         });
         Self {
             qp,
-            service,
             state,
             peer: match kind {
                 "rts-stranger" => device.hosts.other,
@@ -265,10 +245,10 @@ impl Victim {
     }
 
     fn opcodes(&self) -> Opcodes {
-        match self.service {
-            Service::Rc => Opcodes::Rc,
-            Service::Uc => Opcodes::Uc,
-            Service::Ud => Opcodes::Ud,
+        match self.responder {
+            Half::Reliable(_) => Opcodes::Rc,
+            Half::Unreliable(_) => Opcodes::Uc,
+            Half::Datagram(_) => Opcodes::Ud,
         }
     }
 
@@ -311,13 +291,13 @@ impl Victim {
     /// The same for a response.
     fn respond(&mut self, packet: &Packet) -> Fate {
         if packet.opcode == Opcode::CongestionNotification {
-            if self.service == Service::Uc {
+            if matches!(self.responder, Half::Unreliable(_)) {
                 return Fate::Received("rp_cnp_ignored");
             }
             self.requester.slow_down();
             return Fate::Received("rp_cnp_handled");
         }
-        let before = *self.requester.counters();
+        let before = counts(self.requester.counters());
         let sink = &mut |done: SendCompletion| {
             let status = done.status.as_u32();
             self.memory.completions.push((done.wr_id, status, 0));
@@ -349,7 +329,16 @@ impl Victim {
             }
         };
         self.proceed(progress);
-        counted(&before, self.requester.counters())
+        let now = counts(self.requester.counters());
+        let mut grown = before
+            .into_iter()
+            .zip(now)
+            .filter(|(before, now)| before != now);
+        match (grown.next(), grown.next()) {
+            (None, _) => Fate::Accepted,
+            (Some(((name, before), (_, now))), None) if now == before + 1 => Fate::Received(name),
+            _ => Fate::Received("more than one reason"),
+        }
     }
 
     fn proceed(&mut self, progress: Progress) {
@@ -461,26 +450,19 @@ fn connected(service: Service, rights: &Rights, qp: &Qp) -> Half {
     }
 }
 
-/// Under what a response was counted.
-fn counted(before: &RequesterCounters, now: &RequesterCounters) -> Fate {
-    let stale = |c: &RequesterCounters| c.duplicate_responses + c.unexpected_responses;
-    let grown = [
-        ("stale_response", stale(now) - stale(before)),
-        ("bad_response", now.bad_responses - before.bad_responses),
+/// Under what responses are counted, and how often.
+fn counts(c: &RequesterCounters) -> [(&'static str, u32); 6] {
+    [
         (
-            "out_of_sequence_response",
-            now.out_of_sequence - before.out_of_sequence,
+            "stale_response",
+            c.duplicate_responses + c.unexpected_responses,
         ),
-        ("fatal_nak_rcvd", now.fatal_naks - before.fatal_naks),
-        ("seq_nak_rcvd", now.seq_naks - before.seq_naks),
-        ("rnr_nak_rcvd", now.rnr_naks - before.rnr_naks),
-    ];
-    let mut names = grown.iter().filter(|(_, n)| *n != 0);
-    match (names.next(), names.next()) {
-        (None, _) => Fate::Accepted,
-        (Some((name, 1)), None) => Fate::Received(name),
-        _ => Fate::Received("more than one reason"),
-    }
+        ("bad_response", c.bad_responses),
+        ("out_of_sequence_response", c.out_of_sequence),
+        ("fatal_nak_rcvd", c.fatal_naks),
+        ("seq_nak_rcvd", c.seq_naks),
+        ("rnr_nak_rcvd", c.rnr_naks),
+    ]
 }
 
 /// An IP packet of the RoCEv2 port: its header, where it is from and to, and what follows from the
@@ -495,13 +477,13 @@ struct Datagram<'f> {
 impl Device {
     /// One for these hosts.
     pub fn new(hosts: Hosts) -> Self {
-        let regions = NAMES.iter().enumerate().map(|(n, name)| {
+        let regions = NAMES.split(' ').enumerate().map(|(n, name)| {
             let region = Region {
                 at: 0x7f00_0000_0408 + 0x2_0000 * n as u64,
                 len: REGION,
                 rkey: 0x100 * (n as u32 + 1) + 0x5a,
             };
-            (String::from(*name), region)
+            (String::from(name), region)
         });
         Self {
             hosts,
@@ -572,7 +554,7 @@ impl Device {
         }
         let is_peer = datagram.from == &victim.peer[..datagram.from.len()]
             && datagram.to == &self.hosts.victim[..datagram.to.len()];
-        if victim.service != Service::Ud && !is_peer {
+        if !matches!(victim.responder, Half::Datagram(_)) && !is_peer {
             return Err(Fate::Drop("drop_address"));
         }
         let fate = match request {
@@ -643,10 +625,6 @@ impl Target for Device {
         Err(format!("{met:?}, not {fate:?}: {frame:02x?}"))
     }
 
-    fn settle(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     fn hear(&mut self, _: usize) -> Result<Vec<Vec<u8>>> {
         // What was refused for a moment is tried again.
         for index in 0..self.victims.len() {
@@ -671,10 +649,6 @@ impl Target for Device {
             .collect())
     }
 
-    fn events(&mut self) -> Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-
     fn check_memory(&mut self, may_change: &[(&'static str, u64, u64)]) -> Result<()> {
         let mut written = self.victims.iter().flat_map(|v| &v.memory.written);
         let stray = written.find(|(name, from, to)| {
@@ -697,9 +671,5 @@ impl Target for Device {
             }
         }
         Ok(())
-    }
-
-    fn has_ip(&self) -> bool {
-        false
     }
 }

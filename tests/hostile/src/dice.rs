@@ -23,25 +23,6 @@ impl Dice {
         dice
     }
 
-    /// Any number.
-    pub fn throw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, or 0.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.throw() % n.max(1)
-    }
-
-    /// True so often in a hundred times.
-    pub fn percent(&mut self, percent: u8) -> bool {
-        percent != 0 && self.below(100) < u64::from(percent)
-    }
-
     /// So many bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -61,19 +42,34 @@ impl Dice {
 pub trait Chance {
     /// Any number.
     fn throw(&mut self) -> u64;
+
     /// A number below `n`, or 0.
-    fn below(&mut self, n: u64) -> u64;
+    fn below(&mut self, n: u64) -> u64 {
+        self.throw() % n.max(1)
+    }
+
     /// Nothing more is to be decided.
-    fn is_over(&self) -> bool;
+    fn is_over(&self) -> bool {
+        false
+    }
 
     /// True so often in a hundred times.
     fn percent(&mut self, percent: u8) -> bool {
-        self.below(100) < u64::from(percent)
+        percent != 0 && self.below(100) < u64::from(percent)
     }
 
     /// One of these.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
+    }
+
+    /// Any number, often a small one, or one next to a power of two.
+    fn number(&mut self) -> u32 {
+        match self.below(3) {
+            0 => ((1u64 << self.below(33)) + self.below(3)).wrapping_sub(1) as u32,
+            1 => self.below(600) as u32,
+            _ => self.throw() as u32,
+        }
     }
 
     /// A number of 24 bits.
@@ -84,14 +80,10 @@ pub trait Chance {
 
 impl Chance for Dice {
     fn throw(&mut self) -> u64 {
-        Dice::throw(self)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        Dice::below(self, n)
-    }
-
-    fn is_over(&self) -> bool {
-        false
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 }

@@ -9,15 +9,6 @@ use crate::frame::{internet_checksum, Ib, ETHERNET};
 use crate::model::Service;
 use crate::Result;
 
-pub const FLOOR: &[&str] = &[
-    "accepted",
-    "drop_icrc",
-    "drop_malformed",
-    "drop_opcode",
-    "drop_pkey",
-    "drop_unknown_qp",
-];
-
 const UDP: usize = 8;
 
 /// Requests that leave the queue pair as it is, as often as they come.

@@ -13,67 +13,43 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use wire::Wire;
 
-/// The words of the command line.
-struct Words(BTreeMap<String, String>);
-
-impl Words {
-    fn text(&self, key: &str) -> Result<&str> {
-        let value = self.0.get(key);
-        value
-            .map(String::as_str)
-            .ok_or_else(|| format!("{key}= is missing"))
-    }
-
-    fn number(&self, key: &str) -> Result<u64> {
-        let text = self.text(key)?;
-        text.parse().map_err(|_| format!("{key}={text}: no number"))
-    }
-
-    fn address(&self, key: &str) -> Result<[u8; 16]> {
-        let text = self.text(key)?;
-        let mut bytes = [0; 16];
-        match text.parse() {
-            Ok(IpAddr::V4(address)) => bytes[..4].copy_from_slice(&address.octets()),
-            Ok(IpAddr::V6(address)) => bytes = address.octets(),
-            Err(e) => return Err(format!("{key}={text}: {e}")),
-        }
-        Ok(bytes)
-    }
-
-    fn mac(&self, key: &str) -> Result<[u8; 6]> {
-        let text = self.text(key)?;
-        let byte = |byte| u8::from_str_radix(byte, 16).ok();
-        let bytes: Vec<u8> = text.split(':').filter_map(byte).collect();
-        bytes
-            .try_into()
-            .map_err(|_| format!("{key}={text}: no MAC"))
-    }
-}
-
 fn run() -> Result<()> {
     let (words, families): (Vec<String>, Vec<String>) = std::env::args()
         .skip(1)
         .partition(|word| word.contains('='));
-    let words = words.iter().filter_map(|word| word.split_once('='));
-    let words = Words(
-        words
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect(),
-    );
-    let hosts = Hosts {
-        v6: words.text("us")?.contains(':'),
-        our_mac: words.mac("our-mac")?,
-        victim_mac: words.mac("victim-mac")?,
-        us: words.address("us")?,
-        victim: words.address("victim")?,
-        victim_too: words.address("victim-too")?,
-        other: words.address("other")?,
+    let words: BTreeMap<&str, &str> = (words.iter())
+        .filter_map(|word| word.split_once('='))
+        .collect();
+    let word = |key: &str| {
+        let value = words.get(key).copied();
+        value.ok_or_else(|| format!("{key}= is missing"))
     };
-    let seed = words.number("seed")?;
-    let wire = Wire::new()?;
-    let one_of = words.number("one-of")?;
-    let random = Dice::of(&[seed]);
-    let mut attack = Attack::new(Box::new(wire), hosts, random, one_of);
+    let number = |key| -> Result<u64> { word(key)?.parse().map_err(|e| format!("{key}: {e}")) };
+    let address = |key| -> Result<[u8; 16]> {
+        let mut bytes = [0; 16];
+        match word(key)?.parse() {
+            Ok(IpAddr::V4(address)) => bytes[..4].copy_from_slice(&address.octets()),
+            Ok(IpAddr::V6(address)) => bytes = address.octets(),
+            Err(e) => return Err(format!("{key}: {e}")),
+        }
+        Ok(bytes)
+    };
+    let mac = |key| -> Result<[u8; 6]> {
+        let byte = |byte| u8::from_str_radix(byte, 16).ok();
+        let bytes: Vec<u8> = word(key)?.split(':').filter_map(byte).collect();
+        bytes.try_into().map_err(|_| format!("{key}: no MAC"))
+    };
+    let hosts = Hosts {
+        v6: word("us")?.contains(':'),
+        our_mac: mac("our-mac")?,
+        victim_mac: mac("victim-mac")?,
+        us: address("us")?,
+        victim: address("victim")?,
+        victim_too: address("victim-too")?,
+        other: address("other")?,
+    };
+    let (random, one_of) = (Dice::of(&[number("seed")?]), number("one-of")?);
+    let mut attack = Attack::new(Box::new(Wire::new()?), hosts, random, one_of);
     for name in &families {
         println!("said {}", ferroce_hostile::run(&mut attack, name)?);
     }

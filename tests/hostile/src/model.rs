@@ -35,6 +35,7 @@ const GRH: u32 = 40;
 pub const NOTIFICATION: u8 = 0x81;
 const LOC_LEN_ERR: u32 = 1;
 const LOC_ACCESS_ERR: u32 = 8;
+const FLUSHED: u32 = 5;
 /// No peer is further ahead, nor behind on an unreliable connection.
 const FAR: i64 = 4096;
 
@@ -268,6 +269,11 @@ impl Model {
             completions: Vec::new(),
             writes: Vec::new(),
         }
+    }
+
+    /// Whether `completions` names such a one: not the receives that are flushed in ERR.
+    pub fn tells(&self, (wr_id, status, _): &Completion) -> bool {
+        self.state != State::Err || *wr_id < FIRST_RECEIVE || *status != FLUSHED
     }
 
     /// The PSN so many packets after the first of the connection.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Every opcode, every length from nothing to the headers and 64 bytes and around the largest
-//! payload, every pad count; to queue pairs of all kinds and to numbers that nobody has. Nothing of
-//! it is answered or executed.
+//! payload, every pad count; to queue pairs of all kinds. Nothing of it is answered or executed.
 
 use crate::attack::Attack;
 use crate::case::{Fate, Qp, State};
@@ -10,18 +9,6 @@ use crate::dice::{Chance, Dice};
 use crate::frame::{Ib, Outer, FILL};
 use crate::model::{is_response, Service, NOTIFICATION};
 use crate::Result;
-
-pub const FLOOR: &[&str] = &[
-    "drop_malformed",
-    "drop_opcode",
-    "drop_icrc",
-    "drop_state",
-    "drop_address",
-    "drop_unknown_qp",
-    "drop_qkey",
-    "ignored_request",
-    "stale_response",
-];
 
 const IGNORED: Fate = Fate::Received("ignored_request");
 const STATE: Fate = Fate::Drop("drop_state");
@@ -81,16 +68,11 @@ fn old_psn(qp: &Qp, opcode: u8) -> u32 {
     first.wrapping_sub(5000)
 }
 
-/// Bits of the ICRC are turned.
-fn damage(outer: &mut Outer, random: &mut Dice) {
-    outer.icrc_error = match random.below(4) {
-        0 => 1 << random.below(32),
-        1 => u32::MAX,
-        _ => random.throw() as u32 | 1,
-    };
-}
-
 pub fn run(a: &mut Attack) -> Result<()> {
+    const ALL_PADS: &[u8] = &[0, 1, 2, 3];
+    let old = |_: &mut Outer, qp: &Qp, _: &mut Dice, opcode| old_psn(qp, opcode);
+    let a_little_old = |_: &mut Outer, qp: &Qp, _: &mut Dice, _| qp.rq_psn.wrapping_sub(5);
+    let expected = |_: &mut Outer, qp: &Qp, _: &mut Dice, _| qp.rq_psn;
     // From the peer, with a right ICRC: the PSN is all that is not right, and the form.
     let sound = |opcode| match is_response(opcode) {
         // It has no PSN that means anything.
@@ -98,12 +80,18 @@ pub fn run(a: &mut Attack) -> Result<()> {
         true => Fate::Received("stale_response"),
         false => IGNORED,
     };
-    let old = |_: &mut Outer, qp: &Qp, _: &mut Dice, opcode| old_psn(qp, opcode);
-    to(a, ("rts", State::Rts), &[0, 1, 2, 3], sound, old)?;
+    to(a, ("rts", State::Rts), ALL_PADS, sound, old)?;
+    // An old packet to UC, a wrong Q_Key to UD.
+    let unreliable = |opcode| match opcode {
+        NOTIFICATION => Fate::Received("rp_cnp_ignored"),
+        _ => IGNORED,
+    };
+    to(a, ("uc", State::Rts), ALL_PADS, unreliable, a_little_old)?;
+    let qkey = |_| Fate::Drop("drop_qkey");
+    to(a, ("ud", State::Rts), ALL_PADS, qkey, a_little_old)?;
     // With the PSN that is expected, from an address that is not the peer's.
-    let stranger = ("rts-stranger", State::Rts);
     let address = |_| Fate::Drop("drop_address");
-    to(a, stranger, &[0], address, |_, qp, _, _| qp.rq_psn)?;
+    to(a, ("rts-stranger", State::Rts), &[0], address, expected)?;
     // In states that take nothing, or no responses.
     for kind in [
         ("reset", State::Reset),
@@ -121,40 +109,13 @@ pub fn run(a: &mut Attack) -> Result<()> {
         false => IGNORED,
     };
     to(a, ("rtr", State::Rtr), &[0], requests, old)?;
-    // An old packet to UC, a wrong Q_Key to UD.
-    let a_little_old = |_: &mut Outer, qp: &Qp, _: &mut Dice, _| qp.rq_psn.wrapping_sub(5);
-    let unreliable = |opcode| match opcode {
-        NOTIFICATION => Fate::Received("rp_cnp_ignored"),
-        _ => IGNORED,
-    };
-    let uc = ("uc", State::Rts);
-    to(a, uc, &[0, 1, 2, 3], unreliable, a_little_old)?;
-    let qkey = |_| Fate::Drop("drop_qkey");
-    to(a, ("ud", State::Rts), &[0, 1, 2, 3], qkey, a_little_old)?;
     // With the PSN that is expected, from the peer, but for the ICRC.
     for kind in ["rts", "uc", "ud"] {
         let icrc = |_| Fate::Drop("drop_icrc");
         to(a, (kind, State::Rts), &[0], icrc, |outer, qp, random, _| {
-            damage(outer, random);
+            outer.icrc_error = random.throw() as u32 | 1 << random.below(32);
             qp.rq_psn
         })?;
     }
-    nobody(a)
-}
-
-/// To nobody, to the management queue pair that no device has and to the number of multicasts.
-fn nobody(a: &mut Attack) -> Result<()> {
-    let outer = Outer::new(&a.hosts);
-    a.bombard("rts", State::Rts, every(&[0]), |qp, random, what| {
-        let any = random.psn();
-        let mut qpn = random.pick(&[0, 0xff_ffff, qp.qpn ^ 0x80_0000, any]);
-        if qpn == qp.qpn || qpn == 1 {
-            qpn = 0;
-        }
-        let fate = match what.2 {
-            0..=11 => Fate::Drop("drop_malformed"),
-            _ => Fate::Drop("drop_unknown_qp"),
-        };
-        (frame(&outer, (qpn, qp.rq_psn), what), fate)
-    })
+    Ok(())
 }

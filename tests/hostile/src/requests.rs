@@ -1,29 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Requests that are wrong by themselves: of every length, to where they may not go, by keys that
-//! are not for them, asked for again with other words, with PSNs from everywhere.
+//! are not for them, asked for again with other words. PSNs from everywhere are in `talks`.
 
 use crate::attack::Attack;
-use crate::case::{Fate, Region, State};
-use crate::dice::{Chance, Dice};
+use crate::case::Region;
 use crate::frame::Ib;
 use crate::model::is_bare;
 use crate::Result;
-
-pub const FLOOR: &[&str] = &[
-    "accepted",
-    "refused_request",
-    "rnr_nak_sent",
-    "duplicate_request",
-    "ignored_request",
-    "lost_denied",
-    "lost_invalid",
-    "ACK",
-    "NAK 1",
-    "NAK 2",
-    "READ response",
-    "original",
-];
 
 pub fn run(a: &mut Attack) -> Result<()> {
     for kind in ["rts", "rts-no-receives", "rts-no-rights", "rts-no-reads"] {
@@ -34,11 +18,9 @@ pub fn run(a: &mut Attack) -> Result<()> {
         first_packets(a, kind, (0x20..=0x2b).collect())?;
     }
     ranges(a)?;
-    edges_of_windows(a)?;
     invalidations(a)?;
     reads_again(a)?;
-    gone_regions(a)?;
-    psns_everywhere(a)
+    gone_regions(a)
 }
 
 /// Each request with each length of payload as the first packet of the connection.
@@ -82,54 +64,56 @@ fn keys(a: &Attack) -> Vec<(String, u32, Region)> {
     keys
 }
 
-/// Ranges that leave their region at either end or wrap round the address space.
+/// Ranges that leave their region, or their window, at either end or wrap round the address space.
+/// Windows are of the domain, of the queue pair itself, of another one, and such as have gone.
 fn ranges(a: &mut Attack) -> Result<()> {
-    let mut specs = Vec::new();
+    let (mut rc, mut windows, mut uc) = (Vec::new(), Vec::new(), Vec::new());
     for (name, rkey, region) in keys(a) {
         let (begin, end) = (region.at, region.at + region.len);
         let whole = region.len as u32;
-        // Aligned, as atomic operations want it: the first, the last, and across the end.
-        let aligned = [begin.next_multiple_of(8), (end - 8) & !7, end & !7];
-        let at_edges = [
-            begin,
-            begin + 1,
-            begin - 1,
-            begin - 4096,
-            end - 1,
-            end,
-            end + 1,
-        ];
-        let far = [0, 1, 1 << 47, 1 << 63, begin | (1 << 63)];
-        let wrapping = [u64::MAX - 255, u64::MAX - 3, u64::MAX];
-        let places = [&aligned[..], &at_edges, &far, &wrapping].concat();
+        let places = [
+            // Aligned, as atomic operations want it: the first, the last, and across the end.
+            &[begin.next_multiple_of(8), (end - 8) & !7, end & !7][..],
+            // At the edges.
+            &[begin - 4096, begin - 1, begin, begin + 1],
+            &[end - 1, end, end + 1],
+            // Far away, and such as wrap.
+            &[0, 1, 1 << 47, 1 << 63, begin | (1 << 63)],
+            &[u64::MAX - 255, u64::MAX - 3, u64::MAX],
+        ]
+        .concat();
         for va in places {
             let words = [0x13u8, 0x14, 0x1d].map(|opcode| (opcode, 8));
-            let lens = [
-                0,
-                1,
-                4,
-                256,
-                whole,
-                whole + 1,
-                1 << 31,
-                (1 << 31) + 1,
-                u32::MAX,
-            ];
-            let writes = lens.map(|len| (if len <= 256 { 0x0a } else { 0x06 }, len));
-            let reads = lens.map(|len| (0x0c, len));
-            let uc = [0, 1, 256].map(|len| (0x2a, len));
-            for (opcode, len) in [&words[..], &writes, &reads, &uc].concat() {
-                specs.push((name.clone(), opcode, (va, rkey, len)));
+            let lens = [0, 1, 4, 256, whole, whole + 1];
+            let lens = [&lens[..], &[1 << 31, (1 << 31) + 1, u32::MAX]].concat();
+            let whole_writes = |len| {
+                if len <= 256 {
+                    [0x0a, 0x0b]
+                } else {
+                    [0x06, 0x06]
+                }
+            };
+            let writes = lens
+                .iter()
+                .flat_map(|len| whole_writes(*len).map(|op| (op, *len)));
+            let others = lens.iter().flat_map(|len| [(0x0c, *len), (0x1c, *len)]);
+            let specs = words.into_iter().chain(writes).chain(others);
+            let specs = specs.map(|(opcode, len)| (name.clone(), opcode, (va, rkey, len)));
+            match name.starts_with("mw-") {
+                true => windows.extend(specs),
+                false => rc.extend(specs),
             }
+            uc.extend([0, 1, 256].map(|len| (name.clone(), 0x2a, (va, rkey, len))));
         }
     }
-    let (uc, rc): (Vec<_>, Vec<_>) = specs.into_iter().partition(|spec| spec.1 == 0x2a);
-    for (kind, specs) in [("rts", rc), ("uc", uc)] {
-        a.each(kind, specs, |talk, (name, opcode, reth)| {
-            talk.name = format!("{opcode:#04x} of {} at {:#x} with {name}", reth.2, reth.0);
-            let payload = if is_bare(*opcode) { 0 } else { reth.2.min(256) };
+    for (kind, mut specs) in [("rts", rc), ("rts-window", windows), ("uc", uc)] {
+        specs.dedup();
+        a.each(kind, specs, |talk, (name, opcode, (va, rkey, len))| {
+            talk.name = format!("{opcode:#04x} of {len} at {va:#x} with {name}");
+            let key = key_of(name, *rkey, talk.qp.window);
+            let payload = if is_bare(*opcode) { 0 } else { (*len).min(256) };
             let ib = Ib::new(*opcode, talk.qp.qpn, talk.qp.rq_psn)
-                .with_headers(*reth)
+                .with_headers((*va, key, *len))
                 .with_payload(payload as usize);
             talk.say(&ib);
         })?;
@@ -138,53 +122,11 @@ fn ranges(a: &mut Attack) -> Result<()> {
 }
 
 /// The key by which a queue pair uses the bytes of a name.
-fn key_of(name: &str, told: Region, window: u32) -> u32 {
+fn key_of(name: &str, told: u32, window: u32) -> u32 {
     match name {
         "mw-own" => window,
-        _ => told.rkey,
+        _ => told,
     }
-}
-
-/// Every request at the edges of every window: of the domain, of the queue pair itself, of another
-/// one, and such as have gone.
-fn edges_of_windows(a: &mut Attack) -> Result<()> {
-    let mut specs = Vec::new();
-    for name in ["mw-rw", "mw-ro", "mw-own", "mw-foreign", "mw-stale"] {
-        let told = a.target.regions()[name];
-        let (end, whole) = (told.at + told.len, told.len as u32);
-        for (va, len) in [
-            (told.at, 8),
-            (end - 8, 8),
-            (told.at - 8, 8),
-            (told.at - 1, 8),
-            (end, 8),
-            (end - 7, 8),
-            (told.at, whole),
-            (told.at, whole + 1),
-            (told.at - 1, whole + 1),
-        ] {
-            let opcodes = [0x06, 0x0a, 0x0b, 0x0c, 0x13, 0x14, 0x1c, 0x1d];
-            specs.extend(opcodes.map(|opcode| (name, told, opcode, va, len)));
-        }
-    }
-    a.each(
-        "rts-window",
-        specs,
-        |talk, &(name, told, opcode, va, len)| {
-            talk.name = format!("{opcode:#04x} of {len} at {va:#x} with {name}");
-            let payload = match opcode {
-                0x06 => 256,
-                0x0a | 0x0b => len.min(256),
-                0x1d => 8,
-                _ => 0,
-            };
-            let key = key_of(name, told, talk.qp.window);
-            let ib = Ib::new(opcode, talk.qp.qpn, talk.qp.rq_psn)
-                .with_headers((va, key, len))
-                .with_payload(payload as usize);
-            talk.say(&ib);
-        },
-    )
 }
 
 /// SENDs that invalidate whatever has a key, and a WRITE by the window of the queue pair itself
@@ -200,7 +142,7 @@ fn invalidations(a: &mut Attack) -> Result<()> {
     }
     a.each("rts-window", specs, |talk, (name, region, turned)| {
         talk.name = format!("{name}, its key turned by {turned:#x}, invalidated");
-        let key = key_of(name, *region, talk.qp.window) ^ turned;
+        let key = key_of(name, region.rkey, talk.qp.window) ^ turned;
         let window = talk.qp.window;
         // By the last packet of several as well.
         let invalidating = match turned {
@@ -267,53 +209,10 @@ fn gone_regions(a: &mut Attack) -> Result<()> {
                 ));
                 talk.say(&ib);
             }
-            talk.pause = Some((2, "volatile".into()));
+            talk.pause = Some((2, "volatile"));
         })?;
         a.one_of = one_of;
         a.target.register("volatile", true)?;
     }
     Ok(())
-}
-
-/// PSNs from everywhere but the expected one, with requests that would change memory if they were
-/// executed.
-fn psns_everywhere(a: &mut Attack) -> Result<()> {
-    let rw = a.target.regions()["rw"];
-    let near: Vec<i64> = [0i64, 4096, 1 << 22, (1 << 23) - 2, 1 << 23, (1 << 23) + 2]
-        .iter()
-        .flat_map(|at| (-3..=3).map(move |n| at + n))
-        .collect();
-    let specs: Vec<Dice> = (0..40).map(|_| a.random.fork()).collect();
-    a.each("rts", specs, |talk, random| {
-        let mut random = *random;
-        talk.name = "PSNs from everywhere".into();
-        // Something to be repeated: WRITEs of what is there already would not show, so they come
-        // first.
-        for n in 0..4u64 {
-            let psn = talk.model.psn(talk.model.expected);
-            let ib = Ib::new(0x0a, talk.qp.qpn, psn)
-                .with_headers((rw.at + 4 * n, rw.rkey, 4))
-                .with_payload(4);
-            talk.say(&ib);
-        }
-        for _ in 0..120 {
-            let distance = match random.below(3) {
-                0 => random.pick(&near),
-                1 => random.below(600) as i64 - 300,
-                _ => random.psn().into(),
-            };
-            if distance % (1 << 24) == 0 {
-                continue;
-            }
-            let sign = random.pick(&[1, -1]);
-            let psn = talk.model.psn(talk.model.expected + sign * distance);
-            // A READ again would be answered, which is another matter.
-            let ib = Ib::new(random.below(12) as u8, talk.qp.qpn, psn)
-                .with_headers((rw.at + 5000, rw.rkey, 64))
-                .with_payload(64);
-            let fate = talk.say(&ib);
-            assert_ne!(fate, Fate::Accepted);
-        }
-        assert_eq!(talk.model.state, State::Rts);
-    })
 }

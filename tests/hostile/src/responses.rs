@@ -2,41 +2,25 @@
 
 //! Responses that nobody gave: to a victim that waits for the answer to a SEND or a READ.
 //!
-//! As with requests, a sender that has the addresses right and a PSN that is outstanding is believed (a
-//! connection whose peer refuses, or answers nonsense, ends), but READ data goes nowhere but to the
-//! place that the work request named, and no more of it than was asked for.
+//! As with requests, a sender that has the addresses right and a PSN that is outstanding is
+//! believed (a connection whose peer refuses, or answers nonsense, ends), but READ data goes nowhere
+//! but to the place that the work request named, and no more of it than was asked for.
 
 use crate::answer::Answer;
 use crate::attack::{Attack, Talk};
 use crate::case::{Fate, Qp, State};
-use crate::frame::Ib;
+use crate::dice::Chance;
+use crate::frame::{Hosts, Ib};
 use crate::Result;
-
-pub const FLOOR: &[&str] = &[
-    "accepted",
-    "stale_response",
-    "bad_response",
-    "out_of_sequence_response",
-    "fatal_nak_rcvd",
-    "seq_nak_rcvd",
-    "rnr_nak_rcvd",
-    "drop_malformed",
-    "drop_address",
-    "drop_icrc",
-    "request",
-];
+use std::ops::Range;
 
 /// Bytes of the SENDs and READs: two full packets and one of 88.
 const LEN: u32 = 600;
 /// So many packets they are.
 const PACKETS: i64 = 3;
+/// The responses to the READ: opcode, bytes.
+const RIGHT: [(u8, usize); 3] = [(0x0d, 256), (0x0e, 256), (0x0f, 88)];
 const STALE: Fate = Fate::Received("stale_response");
-const BAD: Fate = Fate::Received("bad_response");
-const GAP: Fate = Fate::Received("out_of_sequence_response");
-const FATAL: Fate = Fate::Received("fatal_nak_rcvd");
-const SEQUENCE: Fate = Fate::Received("seq_nak_rcvd");
-const RNR: Fate = Fate::Received("rnr_nak_rcvd");
-const MALFORMED: Fate = Fate::Drop("drop_malformed");
 
 /// Statuses of completions.
 const SUCCESS: u32 = 0;
@@ -45,46 +29,113 @@ const REM_INV_REQ: u32 = 9;
 const REM_ACCESS: u32 = 10;
 const REM_OP: u32 = 11;
 
-/// A forged packet: opcode, distance of its PSN from the first that is outstanding, syndrome,
-/// payload.
-#[derive(Clone, Copy)]
-struct Forged(u8, i64, u8, usize, Fate);
+/// A forged packet: opcode, distance of its PSN from the first that is outstanding, syndrome, bytes.
+type Forged = (u8, i64, u8, usize);
 
-fn ack(at: i64, syndrome: u8, fate: Fate) -> Forged {
-    Forged(0x11, at, syndrome, 0, fate)
+fn ack(at: i64, syndrome: u8) -> Forged {
+    (0x11, at, syndrome, 0)
 }
 
-/// What follows the forged packets.
-#[derive(Clone, Copy, Default)]
-struct Then {
-    /// The status of the work request, if it completes.
+fn response(opcode: u8, at: i64, len: usize) -> Forged {
+    (opcode, at, 0x1f, len)
+}
+
+/// A response of the READ as it should be.
+fn right(at: usize) -> Forged {
+    let (opcode, len) = RIGHT[at];
+    response(opcode, at as i64, len)
+}
+
+/// The model of a victim that waits.
+#[derive(Default)]
+struct Waiting {
+    is_read: bool,
+    /// The first packet that is not acknowledged, or READ response that has not come.
+    oldest: i64,
+    /// How the work request ended.
     status: Option<u32>,
-    /// The victim sends again from the packet with the first distance to before that with the other.
-    again: (i64, i64),
-    /// So many bytes of a READ may have come.
-    read: u64,
+    /// What the victim sends once more: from this packet to before that one.
+    again: Range<i64>,
 }
 
-fn done(status: u32) -> Then {
-    Then {
-        status: Some(status),
-        ..Then::default()
+impl Waiting {
+    fn ends(&mut self, status: u32) {
+        self.status = Some(status);
     }
-}
 
-/// The victim sends all from this packet on again.
-fn again(at: i64) -> Then {
-    Then {
-        again: (at, PACKETS),
-        ..Then::default()
+    fn proceeds(&mut self, to: i64) -> Fate {
+        self.oldest = to;
+        if to == PACKETS {
+            self.ends(SUCCESS);
+        }
+        Fate::Accepted
     }
-}
 
-/// Or this one alone.
-fn alone(at: i64) -> Then {
-    Then {
-        again: (at, at + 1),
-        ..Then::default()
+    /// What comes of a packet from the peer.
+    fn hears(&mut self, (opcode, at, syndrome, len): Forged) -> Fate {
+        // The AETH of a READ response is an ACK (IBTA 9.7.5.1.6): with a NAK the packet contradicts
+        // itself.
+        let contradicts = matches!(opcode, 0x0d | 0x0f | 0x10 | 0x12) && syndrome > 0x1f;
+        if len > 4096 || contradicts {
+            return Fate::Drop("drop_malformed");
+        }
+        if !(self.oldest..PACKETS).contains(&at) {
+            return STALE;
+        }
+        match (opcode, syndrome) {
+            // It says of a READ no more than that its responses were lost.
+            (0x11, 0..=0x1f) if self.is_read => {
+                self.again = 0..PACKETS;
+                Fate::Accepted
+            }
+            (0x11, 0..=0x1f) => self.proceeds(at + 1),
+            (0x11, 0x20..=0x3f) => {
+                self.again = at..at + 1;
+                Fate::Received("rnr_nak_rcvd")
+            }
+            // A responder tells a gap once: what comes again is a copy, and costs no second retry.
+            (0x11, 0x60) if self.again == (at..PACKETS) => STALE,
+            (0x11, 0x60) => {
+                self.again = at..PACKETS;
+                Fate::Received("seq_nak_rcvd")
+            }
+            (0x11, 0x61..=0x64) => {
+                let statuses = [REM_INV_REQ, REM_ACCESS, REM_OP, REM_INV_REQ];
+                self.ends(statuses[usize::from(syndrome - 0x61)]);
+                Fate::Received("fatal_nak_rcvd")
+            }
+            (0x11, _) => STALE,
+            _ if self.is_read && at > self.oldest => {
+                self.again = self.oldest..PACKETS;
+                Fate::Received("out_of_sequence_response")
+            }
+            _ if self.is_read && RIGHT[at as usize] == (opcode, len) => self.proceeds(at + 1),
+            // No READ or atomic operation is outstanding, so nobody can have answered one, or not
+            // so: the peer is not to be trusted any more.
+            _ => {
+                self.ends(BAD_RESP);
+                Fate::Received("bad_response")
+            }
+        }
+    }
+
+    /// What it has sent of these packets: of a READ it is one, which asks for them.
+    fn sent(&self, qp: &Qp, packets: Range<i64>) -> Vec<Answer> {
+        let end = match self.is_read {
+            true => packets.end.min(packets.start + 1),
+            false => packets.end,
+        };
+        let request = |at| {
+            let (opcode, len) = match (self.is_read, at) {
+                (true, _) => (0x0c, 0),
+                (_, 0) => (0x00, 256),
+                (_, 1) => (0x01, 256),
+                _ => (0x02, 88),
+            };
+            let psn = psn_at(qp, at);
+            Answer::Request { opcode, psn, len }
+        };
+        (packets.start..end).map(request).collect()
     }
 }
 
@@ -92,296 +143,152 @@ fn psn_at(qp: &Qp, distance: i64) -> u32 {
     (i64::from(qp.sq_psn) + distance).rem_euclid(1 << 24) as u32
 }
 
-fn request(qp: &Qp, op: &str, at: i64) -> Answer {
-    let (opcode, len) = match (op, at) {
-        ("read", _) => (0x0c, 0),
-        (_, 0) => (0x00, 256),
-        (_, 1) => (0x01, 256),
-        _ => (0x02, 88),
+/// Not from the peer, not to the victim, or damaged: and for what it is dropped.
+const SPOOFED: [(&str, &str); 3] = [
+    ("from a stranger", "drop_address"),
+    ("to another address", "drop_address"),
+    ("with a wrong ICRC", "drop_icrc"),
+];
+
+/// Some forged packets, which may be spoofed.
+type Forgery = (Option<usize>, Vec<Forged>);
+
+fn tell((spoofed, forged): &Forgery, is_read: bool, talk: &mut Talk, hosts: &Hosts) {
+    let way = spoofed.map(|way| SPOOFED[way]);
+    talk.name = format!("{}, {forged:x?}", way.map_or("from the peer", |way| way.0));
+    match spoofed {
+        Some(0) => talk.outer.from = hosts.other,
+        Some(1) => talk.outer.to = hosts.victim_too,
+        Some(_) => talk.outer.icrc_error = 0x100,
+        None => {}
+    }
+    let mut waiting = Waiting {
+        is_read,
+        ..Waiting::default()
     };
-    Answer::Request {
-        opcode,
-        psn: psn_at(qp, at),
-        len,
+    for &(opcode, at, syndrome, len) in forged {
+        let mut ib = Ib::new(opcode, talk.qp.qpn, psn_at(&talk.qp, at))
+            .with_headers((0, 0, 0))
+            .with_payload(len);
+        ib.aeth = ib.aeth.map(|_| (syndrome, 1));
+        let fate = match way {
+            Some((_, reason)) => Fate::Drop(reason),
+            None => waiting.hears((opcode, at, syndrome, len)),
+        };
+        talk.push(&ib, fate);
     }
-}
-
-/// What is sent of these packets: of a READ it is one, which asks for them.
-fn sent(qp: &Qp, op: &str, (from, to): (i64, i64)) -> Vec<Answer> {
-    let packets = match op {
-        "read" => from..to.min(from + 1),
-        _ => from..to,
-    };
-    packets.map(|at| request(qp, op, at)).collect()
-}
-
-/// What is forged, and what follows.
-struct Forgery {
-    name: String,
-    forged: Vec<Forged>,
-    then: Then,
-    /// Not from the peer, not to the victim, or damaged.
-    spoofed: Option<&'static str>,
-}
-
-fn forgery(name: String, forged: Vec<Forged>, then: Then) -> Forgery {
-    Forgery {
-        name,
-        forged,
-        then,
-        spoofed: None,
+    let (qp, model) = (talk.qp, &mut talk.model);
+    if let Some(status) = waiting.status {
+        model.completions.push((qp.index as u64, status, 0));
+        if status != SUCCESS {
+            model.state = State::Err;
+        }
     }
-}
-
-impl Forgery {
-    fn tell(&self, op: &str, talk: &mut Talk, hosts: &crate::frame::Hosts) {
-        talk.name = format!("{op}: {}", self.name);
-        match self.spoofed {
-            Some("from a stranger") => talk.outer.from = hosts.other,
-            Some("to another address") => talk.outer.to = hosts.victim_too,
-            Some(_) => talk.outer.icrc_error = 0x100,
-            None => {}
-        }
-        for Forged(opcode, at, syndrome, len, fate) in &self.forged {
-            let mut ib = Ib::new(*opcode, talk.qp.qpn, psn_at(&talk.qp, *at))
-                .with_headers((0, 0, 0))
-                .with_payload(*len);
-            ib.aeth = ib.aeth.map(|_| (*syndrome, 1));
-            talk.push(&ib, *fate);
-        }
-        let (qp, model, then) = (talk.qp, &mut talk.model, self.then);
-        if let Some(status) = then.status {
-            model.completions.push((qp.index as u64, status, 0));
-            if status != SUCCESS {
-                model.state = State::Err;
-            }
-        }
-        model.answers.extend(sent(&qp, op, (0, PACKETS)));
-        model.answers.extend(sent(&qp, op, then.again));
-        model.writes.push(("sends", 0, then.read));
-    }
+    model.answers.extend(waiting.sent(&qp, 0..PACKETS));
+    model
+        .answers
+        .extend(waiting.sent(&qp, waiting.again.clone()));
+    let placed = if is_read { 256 * waiting.oldest } else { 0 };
+    model
+        .writes
+        .push(("sends", 0, u64::from(LEN).min(placed as u64)));
 }
 
 pub fn run(a: &mut Attack) -> Result<()> {
     let hosts = a.hosts;
-    for (op, own) in [("send", to_sends(a.one_of == 1)), ("read", to_reads())] {
-        let mut all = own;
-        all.extend(to_both(a));
-        all.extend(spoofed(op));
-        a.each_posting("rts", Some((op, LEN)), all, |talk, forgery| {
-            forgery.tell(op, talk, &hosts)
-        })?;
+    // On a wire nobody knows how long to listen: there what comes again does so within milliseconds.
+    let timers = if a.one_of == 1 { 0..32 } else { 1..18 };
+    for (op, own) in [("send", to_sends(timers)), ("read", to_reads())] {
+        let is_read = op == "read";
+        let mut all: Vec<_> = own.into_iter().map(|forged| (None, forged)).collect();
+        all.extend(to_both(a).into_iter().map(|forged| (None, forged)));
+        all.extend(spoofed(is_read));
+        a.each("rts", all, |talk, forgery| {
+            talk.post = Some((op, LEN));
+            tell(forgery, is_read, talk, &hosts);
+        })
+        .map_err(|e| format!("{op}: {e}"))?;
     }
     Ok(())
 }
 
-/// `all` of them, or those alone after which a packet comes again within a few milliseconds: on a
-/// wire nobody knows how long to listen.
-fn to_sends(all: bool) -> Vec<Forgery> {
-    let mut plans = Vec::new();
-    let mut add = |name: String, forged: Vec<Forged>, then: Then| {
-        plans.push(forgery(name, forged, then));
-    };
-    for credits in 0..32 {
-        let name = format!("ACK with credits {credits}");
-        add(name, vec![ack(2, credits, Fate::Accepted)], done(SUCCESS));
+fn to_sends(timers: Range<u8>) -> Vec<Vec<Forged>> {
+    let mut all = vec![vec![ack(0, 0x60); 3]];
+    all.extend((0..0x20).map(|credits| vec![ack(2, credits)]));
+    all.extend(timers.map(|timer| vec![ack(0, 0x20 | timer)]));
+    for at in 0..PACKETS {
+        let says = [0x1f, 0x60, 0x61, 0x62, 0x63, 0x64].map(|syndrome| ack(at, syndrome));
+        let brings = [0x0d, 0x0e, 0x0f, 0x10].map(|opcode| response(opcode, at, 256));
+        let one = says
+            .into_iter()
+            .chain(brings)
+            .chain([response(0x12, at, 0)]);
+        all.extend(one.map(|forged| vec![forged]));
     }
-    for at in 0..2 {
-        let name = format!("ACK of packet {at}");
-        add(name, vec![ack(at, 0x1f, Fate::Accepted)], Then::default());
-    }
-    for at in 0..3 {
-        let name = format!("NAK of the sequence at {at}");
-        add(name, vec![ack(at, 0x60, SEQUENCE)], again(at));
-        for (syndrome, status) in [
-            (0x61, REM_INV_REQ),
-            (0x62, REM_ACCESS),
-            (0x63, REM_OP),
-            (0x64, REM_INV_REQ),
-        ] {
-            let name = format!("NAK {syndrome:#x} at {at}");
-            add(name, vec![ack(at, syndrome, FATAL)], done(status));
-        }
-        for opcode in [0x0d, 0x0e, 0x0f, 0x10, 0x12] {
-            let len = if opcode == 0x12 { 0 } else { 256 };
-            // No READ or atomic operation is outstanding, so nobody can have answered one: the peer is not to be
-            // trusted any more.
-            let name = format!("response {opcode:#x} at {at}");
-            add(
-                name,
-                vec![Forged(opcode, at, 0x1f, len, BAD)],
-                done(BAD_RESP),
-            );
-        }
-    }
-    // A responder tells a gap once: what comes again is a copy, and costs no second retry.
-    let name = "a NAK of the sequence three times".into();
-    let copy = ack(0, 0x60, STALE);
-    add(name, vec![ack(0, 0x60, SEQUENCE), copy, copy], again(0));
-    for timer in if all { 0..32 } else { 1..18 } {
-        let name = format!("RNR NAK with timer {timer}");
-        add(name, vec![ack(0, 0x20 | timer, RNR)], alone(0));
-    }
-    plans
+    all
 }
 
-fn to_reads() -> Vec<Forgery> {
-    let mut plans = Vec::new();
-    let mut add = |name: &str, forged: &[(u8, i64, usize, Fate)], then: Then| {
-        let forged = forged
-            .iter()
-            .map(|(opcode, at, len, fate)| Forged(*opcode, *at, 0x1f, *len, *fate))
-            .collect();
-        plans.push(forgery(name.into(), forged, then));
-    };
-    const FIRST: (u8, i64, usize, Fate) = (0x0d, 0, 256, Fate::Accepted);
-    const MIDDLE: (u8, i64, usize, Fate) = (0x0e, 1, 256, Fate::Accepted);
-    const LAST: (u8, i64, usize, Fate) = (0x0f, 2, 88, Fate::Accepted);
-    let bad = |read| Then {
-        status: Some(BAD_RESP),
-        read,
-        ..Then::default()
-    };
-    let whole = Then {
-        status: Some(SUCCESS),
-        read: LEN.into(),
-        ..Then::default()
-    };
-    add("answered as it should be", &[FIRST, MIDDLE, LAST], whole);
-    add(
-        "answered twice",
-        &[
-            FIRST,
-            MIDDLE,
-            LAST,
-            (0x0d, 0, 256, STALE),
-            (0x0e, 1, 256, STALE),
-            (0x0f, 2, 88, STALE),
-            (0x10, 3, 256, STALE),
-        ],
-        whole,
-    );
-    add(
-        "answered as an atomic operation",
-        &[(0x12, 0, 0, BAD)],
-        bad(0),
-    );
-    for len in [0, 1, 255, 257, 512, 600, 4096] {
-        let what = format!("first of {len} bytes");
-        add(&what, &[(0x0d, 0, len, BAD)], bad(0));
-        let what = format!("middle of {len} bytes");
-        add(&what, &[FIRST, (0x0e, 1, len, BAD)], bad(256));
+fn to_reads() -> Vec<Vec<Forged>> {
+    let whole = [0, 1, 2].map(right);
+    let mut all = vec![
+        [&whole[..], &whole, &[response(0x10, 3, 256)]].concat(),
+        vec![response(0x0d, 0, 4100)],
+        vec![response(0x12, 0, 0)],
+    ];
+    for come in 0..whole.len() {
+        let mut add = |last: Forged| all.push([&whole[..come], &[last]].concat());
+        for opcode in 0x0d..=0x10 {
+            for len in [0, 1, 87, 88, 89, 255, 256, 257, 512, 600, 4096] {
+                add(response(opcode, come as i64, len));
+            }
+        }
+        // A gap: what is missing is asked for again.
+        (come + 1..whole.len()).for_each(|at| add(right(at)));
+        all.push(vec![ack(come as i64, 0x1f)]);
+        all.push(vec![ack(come as i64, 0x62)]);
     }
-    for len in [0, 1, 87, 89, 256, 257, 4096] {
-        let what = format!("last of {len} bytes");
-        add(&what, &[FIRST, MIDDLE, (0x0f, 2, len, BAD)], bad(512));
-    }
-    add("too long", &[(0x0d, 0, 4100, MALFORMED)], Then::default());
-    for (opcode, len) in [
-        (0x0e, 256),
-        (0x0f, 88),
-        (0x0f, 256),
-        (0x10, 256),
-        (0x10, 600),
-    ] {
-        let what = format!("begins with {opcode:#x} of {len}");
-        add(&what, &[(opcode, 0, len, BAD)], bad(0));
-    }
-    for (opcode, len) in [
-        (0x0d, 256),
-        (0x0f, 256),
-        (0x0f, 88),
-        (0x10, 256),
-        (0x10, 88),
-    ] {
-        let what = format!("goes on with {opcode:#x} of {len}");
-        add(&what, &[FIRST, (opcode, 1, len, BAD)], bad(256));
-    }
-    for (opcode, len) in [(0x0d, 88), (0x0e, 88), (0x0e, 256), (0x10, 88)] {
-        let what = format!("ends with {opcode:#x} of {len}");
-        add(&what, &[FIRST, MIDDLE, (opcode, 2, len, BAD)], bad(512));
-    }
-    // A gap: what is missing is asked for again.
-    add("middle without first", &[(0x0e, 1, 256, GAP)], again(0));
-    add("last alone", &[(0x0f, 2, 88, GAP)], again(0));
-    let mut then = again(1);
-    then.read = 256;
-    add("middle left out", &[FIRST, (0x0f, 2, 88, GAP)], then);
-    // An ACK says nothing of a READ but that its responses were lost.
-    for at in 0..3 {
-        let what = format!("ACK of packet {at}");
-        let forged = vec![ack(at, 0x1f, Fate::Accepted)];
-        plans.push(forgery(what, forged, again(0)));
-        let what = format!("NAK of access at {at}");
-        let forged = vec![ack(at, 0x62, FATAL)];
-        plans.push(forgery(what, forged, done(REM_ACCESS)));
-    }
-    // The AETH of a READ response is an ACK (IBTA 9.7.5.1.6): with a NAK the packet contradicts
-    // itself.
-    for syndrome in [0x20, 0x40, 0x60, 0x62, 0x80, 0xff] {
-        let what = format!("first with syndrome {syndrome:#x}");
-        let forged = vec![Forged(0x0d, 0, syndrome, 256, MALFORMED)];
-        plans.push(forgery(what, forged, Then::default()));
-    }
-    plans
+    let contradicting = [0x20, 0x40, 0x60, 0x62, 0x80, 0xff];
+    all.extend(contradicting.map(|syndrome| vec![(0x0d, 0, syndrome, 256)]));
+    all
 }
 
 /// What is ignored whatever is outstanding.
-fn to_both(a: &mut Attack) -> Vec<Forgery> {
-    let mut plans = Vec::new();
-    let mut add = |name: String, forged: Vec<Forged>| {
-        plans.push(forgery(name, forged, Then::default()));
-    };
-    for syndrome in (0x40..0x60).chain(0x65..=0xff) {
-        let name = format!("reserved syndrome {syndrome:#x}");
-        add(name, vec![ack(2, syndrome, STALE)]);
-    }
+fn to_both(a: &mut Attack) -> Vec<Vec<Forged>> {
+    let reserved = (0x40..0x60).chain(0x65..=0xff);
+    let mut all: Vec<_> = reserved.map(|syndrome| vec![ack(2, syndrome)]).collect();
     let half = 1 << 23;
     for at in [3, 4, -1, -2, 1000, -1000, half - 1, half, half + 3] {
-        for syndrome in [0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64, 0x80] {
-            let name = format!("syndrome {syndrome:#x} at {at}");
-            add(name, vec![ack(at, syndrome, STALE)]);
-        }
-        let name = format!("READ responses at {at}");
-        let responses = (0x0d..=0x10).map(|opcode| Forged(opcode, at, 0x1f, 256, STALE));
-        add(name, responses.collect());
+        let says = [0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64, 0x80];
+        all.extend(says.map(|syndrome| vec![ack(at, syndrome)]));
+        all.push(
+            (0x0d..=0x10)
+                .map(|opcode| response(opcode, at, 256))
+                .collect(),
+        );
     }
-    for n in 0..50 {
+    for _ in 0..50 {
         let anywhere = (0..20).map(|_| {
             let at = 3 + a.random.below((1 << 24) - 3) as i64;
             let opcode = 0x0d + a.random.below(5) as u8;
-            let len = if opcode == 0x11 { 0 } else { 256 };
-            Forged(opcode, at, 0x1f, len, STALE)
+            response(opcode, at, if opcode == 0x11 { 0 } else { 256 })
         });
-        add(format!("responses from everywhere {n}"), anywhere.collect());
+        all.push(anywhere.collect());
     }
-    plans
+    all
 }
 
 /// The right answer, but not from the peer, or damaged.
-fn spoofed(op: &str) -> Vec<Forgery> {
-    let right: &[(u8, i64, usize)] = match op {
-        "read" => &[(0x0d, 0, 256), (0x0e, 1, 256), (0x0f, 2, 88), (0x11, 0, 0)],
-        _ => &[(0x11, 2, 0), (0x11, 0, 0)],
-    };
-    let ways = [
-        ("from a stranger", "drop_address"),
-        ("to another address", "drop_address"),
-        ("with a wrong ICRC", "drop_icrc"),
-    ];
-    let mut plans = Vec::new();
-    for (way, reason) in ways {
+fn spoofed(is_read: bool) -> Vec<Forgery> {
+    let mut all = Vec::new();
+    for way in 0..SPOOFED.len() {
         for syndrome in [0x1f, 0x62, 0x60, 0x21] {
+            let mut forged = vec![ack(if is_read { 0 } else { 2 }, syndrome), ack(0, syndrome)];
             // A READ response with a NAK is refused for its form already.
-            let forged = (right.iter())
-                .filter(|(opcode, ..)| *opcode == 0x11 || syndrome == 0x1f)
-                .map(|(opcode, at, len)| Forged(*opcode, *at, syndrome, *len, Fate::Drop(reason)))
-                .collect();
-            plans.push(Forgery {
-                spoofed: Some(way),
-                ..forgery(format!("the right answer {way}"), forged, Then::default())
-            });
+            if is_read && syndrome == 0x1f {
+                forged.extend([0, 1, 2].map(right));
+            }
+            all.push((Some(way), forged));
         }
     }
-    plans
+    all
 }

@@ -10,25 +10,6 @@ use crate::frame::Ib;
 use crate::model::{is_bare, is_last, Model, Service, QKEY};
 use crate::Result;
 
-pub const FLOOR: &[&str] = &[
-    "accepted",
-    "refused_request",
-    "duplicate_request",
-    "out_of_sequence",
-    "rnr_nak_sent",
-    "drop_state",
-    "drop_qkey",
-    "lost_no_receive",
-    "lost_too_long",
-    "lost_denied",
-    "lost_invalid",
-    "ACK",
-    "NAK 0",
-    "NAK 1",
-    "READ response",
-    "original",
-];
-
 /// Kinds of queue pairs that peers talk to.
 pub const KINDS: [&str; 12] = [
     "rts",
@@ -105,7 +86,7 @@ pub fn any_packet(random: &mut impl Chance, service: Service, qp: &Qp, model: &M
         0 | 3 => -(random.below(9) as i64 + 1),
         1 => random.below(9) as i64,
         2 if random.below(4) == 0 => i64::from(random.psn()) - (1 << 23),
-        2 => random.pick(&[-4097, -4096, -4095, 4095, 4096, 4097]),
+        2 => random.pick(&[-4097, -4096, -4095, 4095, 4096, 4097, 1 << 22, 1 << 23]),
         _ => 0,
     };
     let mut ib = Ib::new(opcode, qp.qpn, model.psn(model.expected + distance))

@@ -8,7 +8,7 @@
 //! something to do without having been told, so a wake-up that the transport forgets is missed here
 //! as it would be there.
 
-use super::frame::{answer_of, content_of, Content, Frame};
+use super::content::Content;
 use super::memory::{Env, Memory};
 use super::network::US;
 use super::plan::{Kinds, Plan, UNTOUCHED};
@@ -35,7 +35,7 @@ use ferroce_core::wire::headers::{AethSyndrome, NakCode};
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 
-use super::dice::Dice;
+use super::dice::{Chance, Dice};
 use std::cell::Cell;
 
 /// How long a worker takes to get its turn.
@@ -80,18 +80,16 @@ impl Spare for Scarce {
     }
 }
 
-/// A frame that leaves, and what it says.
+/// What leaves.
 #[derive(Debug)]
 pub struct Outgoing {
     /// The segment, if it is a request.
     pub segment: Option<RequestSegment>,
     pub content: Content,
-    pub frame: Frame,
 }
 
 /// A QP.
 pub struct Endpoint {
-    side: usize,
     span: u32,
     config: Side,
     mtu: Mtu,
@@ -132,10 +130,8 @@ pub struct Endpoint {
     refused_until: u64,
     /// The gap that it has said last.
     said: Option<Psn>,
-    /// The last kept packet whose turn came, and what became of it.
-    pub after_kept: Option<(Psn, Option<DropReason>)>,
     /// Segments that leave as one.
-    batch: Vec<(RequestSegment, Outgoing)>,
+    batch: Vec<(RequestSegment, Content)>,
     /// What left and was not fetched.
     pub out: Vec<Outgoing>,
     pub violation: Option<String>,
@@ -155,7 +151,6 @@ impl Endpoint {
             }
         });
         Self {
-            side,
             span: scenario.span,
             mtu: Mtu::from_bytes(scenario.mtu).expect("an MTU"),
             peer_psn: scenario.sides[1 - side].first_psn,
@@ -182,7 +177,6 @@ impl Endpoint {
             stuck: 0,
             refused_until: 0,
             said: None,
-            after_kept: None,
             batch: Vec::new(),
             out: Vec::new(),
             violation: None,
@@ -276,16 +270,14 @@ impl Endpoint {
         self.pushed += 1;
         let entries = self.slots.len();
         self.slots[self.requester.pushed() as usize % entries] = index;
-        let sent = &mut self.sent;
-        let sink = &mut |done| sent.push(done);
+        let sink = &mut |done| self.sent.push(done);
         if self.state == State::Err {
             let status = Status::WrFlushErr;
             let pushed = self.requester.push_failed(request.wr_id, status, sink);
+            self.requester.flush(sink);
             if pushed.is_err() {
                 self.forbid("no room in a flushed queue".into());
             }
-            let sent = &mut self.sent;
-            self.requester.flush(&mut |done| sent.push(done));
             return;
         }
         match self.requester.push(request) {
@@ -341,13 +333,11 @@ impl Endpoint {
                 }
             }
             Content::Acknowledge(psn, aeth) if self.sends() => {
-                let sent = &mut self.sent;
-                let sink = &mut |done| sent.push(done);
+                let sink = &mut |done| self.sent.push(done);
                 progress = Some(self.requester.on_acknowledge(*psn, *aeth, now, sink));
             }
             Content::Missing(psn, aeth, map) if self.sends() && self.config.keeps => {
-                let sent = &mut self.sent;
-                let sink = &mut |done| sent.push(done);
+                let sink = &mut |done| self.sent.push(done);
                 progress = Some(self.requester.on_missing(*psn, *aeth, map, now, sink));
             }
             Content::Read(segment, payload) if self.sends() => {
@@ -370,7 +360,7 @@ impl Endpoint {
     }
 
     /// The last of a batch was dropped: what the others have left to it is done.
-    pub fn finish_batch(&mut self, now: u64) {
+    fn finish_batch(&mut self, now: u64) {
         if self.serves() {
             self.respond(now);
         }
@@ -385,8 +375,7 @@ impl Endpoint {
         while let Some(sequence) = self.responder.next_kept() {
             match self.memory.kept.remove(&sequence) {
                 Some(kept) => {
-                    let dropped = self.execute(&kept);
-                    self.after_kept = Some((kept.psn(), dropped));
+                    self.execute(&kept);
                 }
                 None => self.responder.kept_is_gone(),
             }
@@ -421,8 +410,8 @@ impl Endpoint {
         self.timer = None;
         if self.sends() {
             if self.requester.deadline().is_some_and(|at| at <= now) {
-                let sent = &mut self.sent;
-                let progress = self.requester.on_deadline(now, &mut |done| sent.push(done));
+                let sink = &mut |done| self.sent.push(done);
+                let progress = self.requester.on_deadline(now, sink);
                 self.kick(Kick::Deadline(progress), now);
             } else {
                 Network { qp: self, now }.publish();
@@ -468,8 +457,7 @@ impl Endpoint {
         self.offload.reset();
         self.send_worker = None;
         self.recv_worker = None;
-        let sent = &mut self.sent;
-        self.requester.flush(&mut |done| sent.push(done));
+        self.requester.flush(&mut |done| self.sent.push(done));
         if let Some(done) = self.responder.abort() {
             let memory = &mut self.memory;
             Env {
@@ -538,15 +526,8 @@ impl Endpoint {
             return Ok(());
         };
         let arguments = &self.arguments[index];
-        let keeps = self.config.keeps;
-        let content = content_of(segment, keeps, arguments, payload);
-        let frame = Frame::request(self.side, segment, keeps, arguments, payload);
-        let outgoing = Outgoing {
-            segment: Some(*segment),
-            content,
-            frame,
-        };
-        self.batch.push((*segment, outgoing));
+        let content = Content::request(segment, self.config.keeps, arguments, payload);
+        self.batch.push((*segment, content));
         Ok(())
     }
 
@@ -561,14 +542,16 @@ impl Endpoint {
             self.stuck += 1;
             return Err(*first);
         }
-        self.out
-            .extend(batch.into_iter().map(|(_, outgoing)| outgoing));
+        let sent = batch.into_iter().map(|(segment, content)| Outgoing {
+            segment: Some(segment),
+            content,
+        });
+        self.out.extend(sent);
         Ok(())
     }
 
     fn take_read(&mut self, segment: &ReadSegment, payload: &[u8], now: u64) -> Progress {
-        let sent = &mut self.sent;
-        let sink = &mut |done| sent.push(done);
+        let sink = &mut |done| self.sent.push(done);
         let place = match self.requester.accept_read_response(segment, now, sink) {
             Ok(place) => place,
             Err(refused) => return refused.progress,
@@ -599,23 +582,19 @@ impl Endpoint {
                 break;
             };
             let payload = match &response {
-                Response::Acknowledge { .. } => Ok(Vec::new()),
+                // What an atomic operation found stands in a header.
+                Response::Acknowledge { .. } | Response::Atomic { .. } => Ok(Vec::new()),
                 Response::Missing { .. } => {
                     let words = self.responder.kept_words();
                     Ok(words.flat_map(u64::to_le_bytes).collect())
                 }
                 Response::ReadResponse { source, .. } => self.memory.read(*source),
-                Response::Atomic { original, .. } => Ok(original.to_ne_bytes().to_vec()),
             };
             match payload {
                 Ok(payload) => {
-                    let outgoing = Outgoing {
-                        segment: None,
-                        content: answer_of(&response, &payload),
-                        frame: Frame::response(self.side, &response, &payload),
-                    };
+                    let content = Content::response(&response, &payload);
                     let ends_part = response.ends_part();
-                    batch.push((response, outgoing));
+                    batch.push((response, content));
                     if ends_part && !self.flush(&mut batch, now) {
                         return;
                     }
@@ -639,9 +618,9 @@ impl Endpoint {
 
     /// Puts responses on the network. Where the device refuses one, that and all behind it stay,
     /// and `false` is returned.
-    fn flush(&mut self, batch: &mut Vec<(Response, Outgoing)>, now: u64) -> bool {
-        for (response, outgoing) in batch.drain(..) {
-            if self.config.terse && self.was_said(&outgoing.content) {
+    fn flush(&mut self, batch: &mut Vec<(Response, Content)>, now: u64) -> bool {
+        for (response, content) in batch.drain(..) {
+            if self.config.terse && self.was_said(&content) {
                 continue;
             }
             if self.dice.percent(self.config.stuck) {
@@ -651,7 +630,10 @@ impl Endpoint {
                 self.recv_worker = Some(self.refused_until);
                 return false;
             }
-            self.out.push(outgoing);
+            self.out.push(Outgoing {
+                segment: None,
+                content,
+            });
         }
         true
     }

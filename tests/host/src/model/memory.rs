@@ -3,7 +3,7 @@
 //! The memory of a QP's user: the region that the peer addresses, the buffers of both queues, and
 //! the receive queue.
 
-use super::frame::Content;
+use super::content::Content;
 use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::completion::{RecvCompletion, Status};
@@ -42,8 +42,6 @@ pub struct Memory {
     pub taken: usize,
     pub received: Vec<Received>,
     pub violation: Option<String>,
-    /// After how many more READ responses the region is gone.
-    pub reads_left: u64,
     /// The request that is being received, and those that are kept.
     pub arriving: Option<Content>,
     pub kept: BTreeMap<u64, Content>,
@@ -65,17 +63,8 @@ impl Memory {
             buffers,
             receives: plan.receives.clone(),
             keys: plan.keys.clone(),
-            reads_left: u64::MAX,
             ..Self::default()
         }
-    }
-
-    /// Memory of a region of so many bytes, without a plan.
-    pub fn unplanned(region: usize) -> Self {
-        Self::new(&Plan {
-            region: vec![0; region],
-            ..Plan::default()
-        })
     }
 
     fn offset(&self, span: Span) -> Result<usize, AccessError> {
@@ -87,13 +76,9 @@ impl Memory {
     }
 
     /// The data of a READ response.
-    pub fn read(&mut self, source: Span) -> Result<Vec<u8>, AccessError> {
+    pub fn read(&self, source: Span) -> Result<Vec<u8>, AccessError> {
         if source.len == 0 {
             return Ok(Vec::new());
-        }
-        match self.reads_left.checked_sub(1) {
-            Some(left) => self.reads_left = left,
-            None => self.region_gone = true,
         }
         let offset = self.offset(source)?;
         Ok(self.region[offset..][..source.len as usize].to_vec())
@@ -224,12 +209,16 @@ impl ResponderEnv for Env<'_> {
         self.write_remote(word)
     }
 
-    fn flush(&mut self, range: FlushRange, _: FlushPlacement) -> Result<(), AccessError> {
-        let span = match range {
-            FlushRange::Range(span) => span,
-            FlushRange::Region(key) => Span::new(key.get(), BASE, 0),
-        };
-        self.memory.offset(span).map(|_| ())
+    fn flush(&mut self, range: FlushRange, to: FlushPlacement) -> Result<(), AccessError> {
+        match range {
+            FlushRange::Range(span) if to.global && !to.persistent => {
+                self.memory.offset(span).map(|_| ())
+            }
+            other => {
+                self.memory.forbid(format!("{other:?} flushed to {to:?}"));
+                Err(AccessError)
+            }
+        }
     }
 
     fn invalidate(&mut self, key: MemoryKey) -> Result<(), AccessError> {

@@ -9,7 +9,7 @@
 //!        v
 //!    World: clock, users                Endpoint: a QP, driven as the module drives it
 //!        |                              Memory: region, buffers, receive queue
-//!        |        Network: loses, doubles, reorders, changes Frames
+//!        |        Network: loses, doubles, reorders their Content
 //!        |        Witness: listens beside a requester, and objects at once
 //!        v
 //!    oracle: what was seen against the plan
@@ -18,8 +18,8 @@
 //! The oracle and the witness know the rules that a user, or one with a packet capture, could
 //! hold a device to; they do not know how the transport keeps them.
 
+pub mod content;
 pub mod endpoint;
-pub mod frame;
 pub mod memory;
 pub mod network;
 pub mod oracle;

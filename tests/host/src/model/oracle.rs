@@ -188,34 +188,33 @@ impl Direction<'_> {
                     || world.ended_by_user[self.side]
                     || may_hang(world, self.side)
             }
-            Status::LocProtErr => self.is_gone(message),
-            Status::MwBindErr => message.is_unfit(),
-            Status::LocQpOpErr => self.reads_forbidden(message),
             Status::RemAccessErr => self.is_denied(message),
             Status::RemInvReqErr => self.is_invalid(message) || self.has_short_receive(message),
             Status::RemOpErr => self.has_bad_receive(message),
             // The witness knows how often.
             Status::RetryExcErr => world.witnesses[self.side].failures != 0 || stuck(world) != 0,
             Status::RnrRetryExcErr => message.receive.is_some(),
-            _ => false,
+            own => self.fails_here(message, own),
         };
         ensure!(has_reason, "{index} ended with {status:?} for no reason");
-        for done in endpoint
-            .sent
-            .iter()
-            .filter(|done| done.wr_id as usize > index)
-        {
+        for done in &endpoint.sent {
+            let behind = done.wr_id as usize > index;
             let message = &self.messages()[done.wr_id as usize];
-            let own = match done.status {
-                Status::WrFlushErr => true,
-                Status::LocProtErr => self.is_gone(message),
-                Status::MwBindErr => message.is_unfit(),
-                Status::LocQpOpErr => self.reads_forbidden(message),
-                _ => false,
-            };
-            ensure!(own, "{done:?} is behind an error");
+            let flushed = done.status == Status::WrFlushErr;
+            let own = flushed || self.fails_here(message, done.status);
+            ensure!(!behind || own, "{done:?} is behind an error");
         }
         Ok(())
+    }
+
+    /// Whether it can end so before it is sent.
+    fn fails_here(&self, message: &Message, status: Status) -> bool {
+        match status {
+            Status::LocProtErr => self.is_gone(message),
+            Status::MwBindErr => message.is_unfit(),
+            Status::LocQpOpErr => self.reads_forbidden(message),
+            _ => false,
+        }
     }
 
     fn is_gone(&self, message: &Message) -> bool {

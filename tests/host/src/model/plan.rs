@@ -4,7 +4,7 @@
 //! it must show up. It is what the run is measured against, so it knows nothing of the code under
 //! test but the types of its interface.
 
-use super::dice::Dice;
+use super::dice::{Chance, Dice};
 use super::scenario::{Fault, Place, Scenario, Side, Work};
 use ferroce_core::completion::Carried;
 use ferroce_core::operation::{Arguments, Operation};
@@ -135,7 +135,7 @@ impl Message {
     }
 
     /// Whether it takes a receive of the peer.
-    fn takes_receive(&self) -> bool {
+    pub fn takes_receive(&self) -> bool {
         self.request.op.is_send() || self.request.op == Operation::WriteImm
     }
 
@@ -214,33 +214,21 @@ fn message(index: usize, work: &Work, mtu: u32) -> Message {
 
 /// The plans of both sides.
 pub fn plans(scenario: &Scenario) -> [Plan; 2] {
-    let [(a, a_region), (b, b_region)] = [0, 1].map(|side| requests(scenario, side));
-    // What one side addresses is the region of the other.
-    let a_receives = receives(&scenario.sides[0], &b);
-    let b_receives = receives(&scenario.sides[1], &a);
-    let due = [0, 1].map(|side: usize| {
-        let side = &scenario.sides[side];
-        let begin = u64::from(side.rtr_at) + u64::from(side.rts_after);
-        sums(begin, side.work.iter().map(|work| work.gap))
-    });
-    let [a_due, b_due] = due;
-    let [a_keys, b_keys] = [&b, &a].map(|peer| keys(peer));
-    [
+    let requests = [0, 1].map(|side| requests(scenario, side));
+    [0, 1].map(|side: usize| {
+        let (messages, _) = &requests[side];
+        // What one side addresses is the region of the other.
+        let (peer, region) = &requests[1 - side];
+        let own = &scenario.sides[side];
+        let begin = u64::from(own.rtr_at) + u64::from(own.rts_after);
         Plan {
-            messages: a,
-            due: a_due,
-            receives: a_receives,
-            region: b_region,
-            keys: a_keys,
-        },
-        Plan {
-            messages: b,
-            due: b_due,
-            receives: b_receives,
-            region: a_region,
-            keys: b_keys,
-        },
-    ]
+            messages: messages.clone(),
+            due: sums(begin, own.work.iter().map(|work| work.gap)),
+            receives: receives(own, peer),
+            region: region.clone(),
+            keys: keys(peer),
+        }
+    })
 }
 
 fn keys(peer: &[Message]) -> Vec<u32> {

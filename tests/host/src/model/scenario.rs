@@ -135,8 +135,6 @@ pub struct Link {
     pub reorder: u8,
     /// Up to so many microseconds.
     pub depth: u16,
-    /// Change on the way, in a hundred.
-    pub corrupt: u8,
     /// What comes within so many microseconds comes as one batch.
     pub gather: u8,
 }
@@ -254,11 +252,6 @@ impl Link {
             ..Self::default()
         }
     }
-
-    /// Whether what is sent arrives once, unchanged and in order.
-    pub fn is_good(&self) -> bool {
-        self.loss == 0 && self.duplicate == 0 && self.reorder == 0 && self.corrupt == 0
-    }
 }
 
 /// Shows a value as the code that would make it from a usual one.
@@ -296,5 +289,5 @@ show_what_differs!(
 );
 show_what_differs!(
     Link, Link::good(), "Link::good()",
-    delay jitter packet_ns loss burst duplicate reorder depth corrupt gather
+    delay jitter packet_ns loss burst duplicate reorder depth gather
 );

@@ -57,11 +57,10 @@ prop_compose! {
         duplicate in percent(trouble, 40),
         reorder in percent(trouble, 30),
         depth in 1u16..100,
-        corrupt in percent(trouble, 30),
         gather in prop_oneof![7 => Just(0u8), 1 => 1u8..10],
     ) -> Link {
         let packet_ns = 0;
-        Link { delay, jitter, packet_ns, loss, burst, duplicate, reorder, depth, corrupt, gather }
+        Link { delay, jitter, packet_ns, loss, burst, duplicate, reorder, depth, gather }
     }
 }
 
@@ -237,56 +236,41 @@ fn event() -> impl Strategy<Value = Event> {
     (at, 0usize..2, what).prop_map(|(at, side, what)| Event { at, side, what })
 }
 
-/// Any scenario with such trouble.
-pub fn scenario(trouble: Trouble) -> impl Strategy<Value = Scenario> {
-    let mtu = prop_oneof![
-        4 => Just(256u32),
-        2 => Just(512u32),
-        2 => Just(1024u32),
-        1 => Just(2048u32),
-        1 => Just(4096u32),
-    ];
-    let span = prop_oneof![3 => Just(1u32), 2 => 2u32..=16];
-    let blackouts = prop_oneof![4 => vec(blackout(), 0..1), 1 => vec(blackout(), 1..3)];
-    let events = prop_oneof![1 => vec(event(), 0..1), 2 => vec(event(), 0..3)];
-    (
-        any::<u64>().no_shrink(),
-        mtu,
-        span,
-        [side(trouble), side(trouble)],
-        [link(trouble.network), link(trouble.network)],
-        blackouts,
-        events,
-    )
-        .prop_map(
-            move |(
-                seed,
-                mtu,
-                span,
-                [(mut a, a_more), (mut b, b_more)],
-                mut links,
-                dark,
-                events,
-            )| {
-                // A responder takes as many READs as its peer has, or some more, or (which is a
-                // mistake) fewer.
-                let limit = |own: u8, more: i8| own.saturating_add_signed(more).min(16);
-                a.max_dest_rd_atomic = limit(b.max_rd_atomic, a_more);
-                b.max_dest_rd_atomic = limit(a.max_rd_atomic, b_more);
-                let span = if trouble.spans { span } else { 1 };
-                if span > 1 {
-                    // On the local path nothing comes in batches.
-                    links.iter_mut().for_each(|link| link.gather = 0);
-                }
-                Scenario {
-                    seed,
-                    mtu,
-                    span,
-                    sides: [a, b],
-                    links,
-                    blackouts: if trouble.network { dark } else { Vec::new() },
-                    events: if trouble.states { events } else { Vec::new() },
-                }
-            },
-        )
+prop_compose! {
+    /// Any scenario with such trouble.
+    pub fn scenario(trouble: Trouble)(
+        seed in any::<u64>().no_shrink(),
+        mtu in prop_oneof![
+            4 => Just(256u32),
+            2 => Just(512u32),
+            2 => Just(1024u32),
+            1 => Just(2048u32),
+            1 => Just(4096u32),
+        ],
+        span in prop_oneof![3 => Just(1u32), 2 => 2u32..=16],
+        [(mut a, a_more), (mut b, b_more)] in [side(trouble), side(trouble)],
+        mut links in [link(trouble.network), link(trouble.network)],
+        blackouts in prop_oneof![4 => vec(blackout(), 0..1), 1 => vec(blackout(), 1..3)],
+        events in prop_oneof![1 => vec(event(), 0..1), 2 => vec(event(), 0..3)],
+    ) -> Scenario {
+        // A responder takes as many READs as its peer has, or some more, or (which is a mistake)
+        // fewer.
+        let limit = |own: u8, more: i8| own.saturating_add_signed(more).min(16);
+        a.max_dest_rd_atomic = limit(b.max_rd_atomic, a_more);
+        b.max_dest_rd_atomic = limit(a.max_rd_atomic, b_more);
+        let span = if trouble.spans { span } else { 1 };
+        if span > 1 {
+            // On the local path nothing comes in batches.
+            links.iter_mut().for_each(|link| link.gather = 0);
+        }
+        Scenario {
+            seed,
+            mtu,
+            span,
+            sides: [a, b],
+            links,
+            blackouts: if trouble.network { blackouts } else { Vec::new() },
+            events: if trouble.states { events } else { Vec::new() },
+        }
+    }
 }

@@ -2,16 +2,14 @@
 
 //! The clock: what happens next, and to whom.
 
+use super::content::Content;
 use super::endpoint::{Endpoint, Scarce, State};
-use super::frame::Content;
-use super::network::{Arrival, Fate, Network, US};
+use super::network::{Arrival, Network, US};
 use super::plan::{plans, Plan};
 use super::scenario::{Scenario, What};
 use super::witness::{Standing, Witness};
 use ferroce_core::completion::Status;
 use ferroce_core::rc::responder::DropReason;
-use ferroce_core::wire::headers::{AethSyndrome, NakCode};
-use ferroce_core::wire::psn::Psn;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -67,14 +65,8 @@ pub struct World {
     due: [(usize, usize); 2],
     /// In ERR, or gone.
     silent: [bool; 2],
-    /// For each responder, the packet that it asked for last, by a NAK or RNR NAK, and the newest
-    /// that came out of order since.
-    asked: [Option<(Psn, Psn)>; 2],
-    /// The packet that a responder has to ask for, until its turn is over.
-    nak_due: [Option<Psn>; 2],
     /// How long after it drained a QP in SQD goes on.
     pause: [Option<u64>; 2],
-    trace: bool,
 }
 
 impl World {
@@ -96,10 +88,7 @@ impl World {
             number: 0,
             due: [(0, 0); 2],
             silent: [false; 2],
-            asked: [None; 2],
-            nak_due: [None; 2],
             pause: [None; 2],
-            trace: TRACE.get(),
             plans,
         };
         world.schedule();
@@ -174,7 +163,7 @@ impl World {
             .flat_map(|e| [e.send_worker, e.recv_worker])
             .flatten()
             .min();
-        let arrival = self.network.next_at();
+        let arrival = self.network.next().map(|(at, ..)| at);
         let next = [action, workers, arrival, timers]
             .into_iter()
             .flatten()
@@ -207,7 +196,6 @@ impl World {
         }
         for side in 0..2 {
             self.serve_user(side);
-            self.check_gap(side);
             let silent = matches!(self.endpoints[side].state, State::Err | State::Gone);
             if silent && !std::mem::replace(&mut self.silent[side], true) {
                 self.witnesses[1 - side].peer_fell_silent();
@@ -216,10 +204,14 @@ impl World {
         Ok(true)
     }
 
-    fn act(&mut self, side: usize, action: Action) {
-        if self.trace {
-            println!("{:>10} {side} {action:?}", self.now);
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if TRACE.get() {
+            println!("{:>10} {}", self.now, what());
         }
+    }
+
+    fn act(&mut self, side: usize, action: Action) {
+        self.tell(|| format!("{side} {action:?}"));
         let endpoint = &mut self.endpoints[side];
         match action {
             Action::ToRtr if endpoint.state == State::Init => endpoint.ready_to_receive(),
@@ -257,7 +249,7 @@ impl World {
     fn arrive(&mut self) -> Result<(), String> {
         let began = self.now;
         while let Some(arrival) = self.network.take() {
-            let (to, is_request) = (arrival.to, arrival.sent.is_request());
+            let (to, is_request) = (arrival.to, arrival.content.is_request());
             let until = began + self.network.gather(to);
             let next = self.network.next();
             let next = next.filter(|next| next.0 <= until && (next.1, next.2) == (to, is_request));
@@ -273,22 +265,12 @@ impl World {
     /// Something arrives, and `more` of its batch comes behind it.
     fn take_in(&mut self, arrival: Arrival, more: bool) -> Result<(), String> {
         let to = arrival.to;
-        if let Some(wrong) = arrival.wrong {
-            return Err(format!("{wrong}: {:?}", arrival.sent));
-        }
         for (content, late) in &arrival.out_of_order {
             let concerned = Self::concerned(to, content);
             self.witnesses[concerned].out_of_order(content, *late, self.now);
         }
-        let Some(content) = arrival.content else {
-            if !more {
-                self.endpoints[to].finish_batch(self.now);
-            }
-            return Ok(());
-        };
-        if self.trace {
-            println!("{:>10} {to} <- {}", self.now, brief(&content));
-        }
+        let content = arrival.content;
+        self.tell(|| format!("{to} <- {content:x?}"));
         if !content.is_request() {
             self.witnesses[to].hears(&self.plans[to], &content, self.now);
         }
@@ -299,10 +281,6 @@ impl World {
             dropped,
             Some(DropReason::NotReady | DropReason::OutsideWindow | DropReason::UnknownRead)
         );
-        self.out_of_order(to, content.psn(), dropped);
-        if let Some((psn, dropped)) = self.endpoints[to].after_kept.take() {
-            self.out_of_order(to, psn, dropped);
-        }
         // A segment that was cut otherwise before, of which the peer has only the beginning. The
         // local path loses nothing, so there it does not happen.
         deaf |= dropped == Some(DropReason::Duplicate) && content.span() > 1;
@@ -334,7 +312,6 @@ impl World {
         self.flush_out(side);
         loop {
             let endpoint = &mut self.endpoints[side];
-            let mut posted = false;
             if endpoint.state == State::Gone {
                 break;
             }
@@ -342,17 +319,16 @@ impl World {
                 self.due[side].1 -= 1;
                 endpoint.post_receive();
             }
+            let before = self.due[side].0;
             while self.due[side].0 > 0 && endpoint.has_send_room() {
                 self.due[side].0 -= 1;
                 endpoint.post_send(&self.plans[side]);
-                posted = true;
             }
-            if posted {
-                endpoint.doorbell(self.now);
-                self.flush_out(side);
-                continue;
+            if self.due[side].0 == before {
+                break;
             }
-            break;
+            endpoint.doorbell(self.now);
+            self.flush_out(side);
         }
         self.look(side);
         let endpoint = &self.endpoints[side];
@@ -388,80 +364,21 @@ impl World {
                 || self.scenario.sides[side].work.iter().any(|w| w.gone),
         };
         for out in std::mem::take(&mut endpoint.out) {
-            if let (Some(segment), Content::Request(_, payload)) = (&out.segment, &out.content) {
-                let plan = &self.plans[side];
-                self.witnesses[side].sends(plan, segment, payload, standing);
+            if let Some(segment) = &out.segment {
+                self.witnesses[side].sends(&self.plans[side], segment, standing);
             }
-            let content = out.content.clone();
+            let content = out.content;
             if !content.is_request() {
                 self.witnesses[1 - side].answers(&content, self.now);
             }
-            self.listen(side, &content);
-            let fate = self.network.send(side, self.now, out.content, out.frame);
-            if self.trace {
-                println!("{:>10} {side} -> {} {fate:?}", self.now, brief(&content));
-            }
-            if fate == Fate::Lost {
+            let arrives = self.network.send(side, self.now, content.clone());
+            self.tell(|| format!("{side} -> {content:x?}, arrives: {arrives}"));
+            if !arrives {
                 self.witnesses[Self::concerned(1 - side, &content)].lost(&content, self.now);
             }
         }
         // One that found no room is not seen.
         self.witnesses[side].probes = standing.probes;
-    }
-
-    /// What a responder did with a request. A NAK is due for each gap, and again for each packet
-    /// behind it that is not newer than those before: then its peer has begun again.
-    fn out_of_order(&mut self, side: usize, psn: Psn, dropped: Option<DropReason>) {
-        let expected = self.endpoints[side].responder.expected_psn();
-        match dropped {
-            Some(DropReason::NoReceive) => {
-                self.asked[side] = Some((expected, expected));
-                self.nak_due[side] = None;
-            }
-            Some(DropReason::OutOfSequence) => {
-                let is_newer = self.asked[side]
-                    .is_some_and(|(asked, newest)| asked == expected && newest.is_before(psn));
-                self.asked[side] = Some((expected, psn));
-                if !is_newer {
-                    self.nak_due[side] = Some(expected);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A responder reports a gap only when that is due.
-    fn listen(&mut self, side: usize, content: &Content) {
-        let Content::Acknowledge(psn, aeth) = content else {
-            return;
-        };
-        let is_gap = aeth.syndrome() == AethSyndrome::Nak(NakCode::PsnSequence);
-        if matches!(aeth.syndrome(), AethSyndrome::RnrNak { .. }) {
-            // That asks for the packet as well.
-            self.nak_due[side] = None;
-        }
-        if is_gap && self.nak_due[side].take() != Some(*psn) {
-            let violation = &mut self.witnesses[1 - side].violation;
-            violation.get_or_insert(format!("a second NAK for {psn:?}"));
-        }
-    }
-
-    /// After a turn of a responder: the gap behind which it dropped something is known to the peer.
-    fn check_gap(&mut self, side: usize) {
-        let endpoint = &self.endpoints[side];
-        if endpoint.recv_worker.is_some() {
-            return;
-        }
-        let Some(missed) = self.nak_due[side].take() else {
-            return;
-        };
-        // It may have come meanwhile.
-        let is_missing = endpoint.responder.expected_psn() == missed;
-        let answers = endpoint.serves() && endpoint.fatal.is_none();
-        if answers && is_missing && !self.scenario.sides[side].terse {
-            let violation = &mut self.witnesses[1 - side].violation;
-            violation.get_or_insert(format!("no NAK says that {missed:?} is missing"));
-        }
     }
 
     /// The user polls the completion queue.
@@ -474,9 +391,7 @@ impl World {
         };
         let sent = &self.endpoints[side].sent;
         for done in &sent[self.seen[side].len()..] {
-            if self.trace {
-                println!("{:>10} {side} {} {:?}", self.now, done.wr_id, done.status);
-            }
+            self.tell(|| format!("{side} {} {:?}", done.wr_id, done.status));
             if done.status != Status::WrFlushErr {
                 self.witnesses[side].ended(done.status, self.now);
             }
@@ -490,18 +405,5 @@ impl World {
             self.endpoints[side].enter_error();
             self.look(side);
         }
-    }
-}
-
-fn brief(content: &Content) -> String {
-    match content {
-        Content::Request(request, payload) => {
-            format!("{request:?} [{}]", payload.len())
-        }
-        Content::Acknowledge(psn, aeth) => {
-            format!("{psn:?} {:?} {}", aeth.syndrome(), aeth.msn())
-        }
-        Content::Missing(psn, aeth, map) => format!("{psn:?} {} missing {map:x?}", aeth.msn()),
-        Content::Read(segment, _) => format!("{segment:?}"),
     }
 }

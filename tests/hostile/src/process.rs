@@ -2,10 +2,11 @@
 
 //! Processes that post anything at all into the rings that are mapped into them.
 
-use super::{number, Chance};
+use crate::dice::Chance;
 use ferroce_core::completion::Status;
 use ferroce_core::env::TakeReceive;
 use ferroce_core::memory::{MemoryKey, Span};
+use ferroce_core::operation::Arguments;
 use ferroce_core::queue::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::service::QpType;
 use ferroce_core::storage;
@@ -92,7 +93,7 @@ fn slot(rng: &mut impl Chance, header: &[u64], stride: u32) -> Vec<u64> {
     while words.len() < stride as usize / 8 {
         words.push(rng.throw());
         // The length and the key of an entry.
-        let length = u64::from(number(rng) >> (rng.below(4) * 8));
+        let length = u64::from(rng.number() >> (rng.below(4) * 8));
         words.push(length | (rng.below(256) << 32));
     }
     words.truncate(stride as usize / 8);
@@ -102,14 +103,7 @@ fn slot(rng: &mut impl Chance, header: &[u64], stride: u32) -> Vec<u64> {
 /// The lengths of the first entries behind a header.
 fn lengths(words: &[u64], count: usize) -> Vec<u32> {
     let entries = words.chunks_exact(2).take(count);
-    entries
-        .map(|entry| entry[1].as_bytes())
-        .map(first_word)
-        .collect()
-}
-
-fn first_word(bytes: &[u8]) -> u32 {
-    u32::from_ne_bytes(*bytes.first_chunk().expect("four bytes"))
+    entries.map(|entry| entry[1] as u32).collect()
 }
 
 /// What becomes of a send request, said without the code that decides it: its length, or why not.
@@ -117,8 +111,8 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
     let bytes = words.as_bytes();
     let (opcode, flags) = (bytes[8], bytes[9]);
     let count = usize::from(u16::from_ne_bytes([bytes[10], bytes[11]]));
-    // Remote address and key; immediate data.
-    // Of an atomic operation the operands, too; but not between them.
+    // Remote address and key; immediate data; of an atomic operation the operands, too, but not what
+    // is between them.
     let is_atomic = matches!(opcode, OP_ATOMIC_CMP_AND_SWP | OP_ATOMIC_FETCH_AND_ADD);
     let has_operands = is_atomic || matches!(opcode, OP_FLUSH | OP_ATOMIC_WRITE);
     let used = match opcode {
@@ -141,23 +135,20 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
     };
     let clean = fine && (12..48).filter(unused).all(|at| bytes[at] == 0);
     let inline = flags & SEND_INLINE != 0;
-    let most = match (inline, opcode) {
-        (true, OP_RDMA_READ) => return Err(Status::LocQpOpErr),
-        // They carry nothing.
-        (true, OP_LOCAL_INV | OP_BIND_MW) => return Err(Status::LocQpOpErr),
-        (false, OP_LOCAL_INV | OP_BIND_MW) => 0,
-        (true, _) if has_operands => return Err(Status::LocQpOpErr),
-        (true, _) => max_inline,
-        (false, _) => max_sge,
+    // They carry nothing.
+    let is_local = matches!(opcode, OP_LOCAL_INV | OP_BIND_MW);
+    let most = match inline {
+        true if is_local || has_operands || opcode == OP_RDMA_READ => None,
+        true => Some(max_inline),
+        false if is_local => Some(0),
+        false => Some(max_sge),
     };
-    if !clean || flags & !SEND_ALL != 0 || count > most {
+    if !clean || flags & !SEND_ALL != 0 || most.is_none_or(|most| count > most) {
         return Err(Status::LocQpOpErr);
     }
-    let length: u64 = if inline {
-        count as u64
-    } else {
-        let lengths = lengths(&words[6..], count);
-        lengths.into_iter().map(u64::from).sum()
+    let length: u64 = match inline {
+        true => count as u64,
+        false => lengths(&words[6..], count).into_iter().map(u64::from).sum(),
     };
     match u32::try_from(length) {
         Ok(length) if is_atomic && length != 8 => Err(Status::LocLenErr),
@@ -168,7 +159,7 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
 }
 
 /// A process posts requests of any kind. Returns how many of them were taken.
-pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
+pub fn any_work_requests(rng: &mut impl Chance, steps: usize) -> usize {
     let (max_sge, max_inline) = (rng.below(5) as u32, rng.below(80) as u32);
     let stride = send_stride(max_sge, max_inline);
     let signal_all = rng.percent(50);
@@ -240,21 +231,23 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
         };
         taken += 1;
         let flag = |bit: u8| flags & u64::from(bit) != 0;
-        assert_eq!(request.signaled, signal_all || flag(SEND_SIGNALED));
-        assert_eq!(
-            (request.fence, request.solicited),
-            (flag(SEND_FENCE), flag(SEND_SOLICITED))
-        );
-        let arguments = sends.arguments(slot);
-        assert_eq!(arguments.remote_addr, remote[0]);
-        assert_eq!(u64::from(arguments.rkey), remote[1]);
-        assert_eq!(u64::from(u32::from_ne_bytes(arguments.imm)), imm >> 32);
-        assert_eq!(u64::from(arguments.invalidated), imm >> 32);
+        let asked = (request.signaled, request.fence, request.solicited);
+        let signaled = signal_all || flag(SEND_SIGNALED);
+        assert_eq!(asked, (signaled, flag(SEND_FENCE), flag(SEND_SOLICITED)));
+        let (rkey, imm) = (remote[1] as u32, (imm >> 32) as u32);
+        let arguments = Arguments {
+            remote_addr: remote[0],
+            rkey,
+            imm: imm.to_ne_bytes(),
+            invalidated: imm,
+            operands: [operands, 0],
+        };
+        assert_eq!(sends.arguments(slot), arguments);
         let change = match opcode {
-            7 => Some(KeyChange::Invalidate(MemoryKey::new(arguments.invalidated))),
+            7 => Some(KeyChange::Invalidate(MemoryKey::new(imm))),
             8 => Some(KeyChange::Bind(Binding {
-                old_key: MemoryKey::new(arguments.invalidated),
-                new_key: MemoryKey::new(arguments.rkey),
+                old_key: MemoryKey::new(imm),
+                new_key: MemoryKey::new(rkey),
                 span: Span {
                     key: MemoryKey::new(0),
                     va: remote[0],
@@ -265,7 +258,6 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             _ => None,
         };
         assert_eq!(sends.key_change(slot), change);
-        assert_eq!(arguments.operands, [operands, 0]);
         if opcode == u64::from(OP_ATOMIC_WRITE) {
             // What it writes is carried like an inline message.
             let data = operands.to_ne_bytes();
