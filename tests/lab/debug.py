@@ -45,7 +45,7 @@ LEFT_OUT = (
 )
 # kmemleak takes as much time as all other checks. So a whole run has it for these alone, in a guest of their own: each
 # kind of object made, used and destroyed; memory that is refused; errors; devices that go.
-WATCHED = ("debug.*", "errors.*.veth", "examples.*", "groups.*", "in-flight.*", "kernel.*.veth", "kernel.goes.*",
+WATCHED = ("debug.*", "errors.*.veth", "examples.*", "groups.*", "in-flight.*", "kernel.*.veth",
            "link.*", "memory.*", "queues.*", "cm.rping-veth-*", "ulp.*", "hostile.packets-ipv4")
 
 

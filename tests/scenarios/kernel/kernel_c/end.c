@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues, queue pairs and their connection. */
-#include <linux/delay.h>
-#include <linux/etherdevice.h>
 #include <rdma/ib_cache.h>
 #include "kuser.h"
 
@@ -28,11 +26,6 @@ static void take(struct queue *q)
 		 ib_req_notify_cq(q->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0);
 }
 
-static void take_later(struct work_struct *work)
-{
-	take(container_of(work, struct queue, work));
-}
-
 static void on_event(struct ib_cq *cq, void *context)
 {
 	struct queue *q = context;
@@ -41,10 +34,7 @@ static void on_event(struct ib_cq *cq, void *context)
 		fail(q->t, "two handlers of one completion queue at a time");
 	if (!on_completion(q->t, cq, true))
 		return;
-	if (q->t->defers)
-		schedule_work(&q->work);
-	else
-		take(q);
+	take(q);
 	atomic_dec(&q->inside);
 }
 
@@ -64,7 +54,6 @@ struct queue *make_queue(struct test *t, int side, enum way way, u32 cqe)
 	q->t = t;
 	q->way = way;
 	q->rearms = true;
-	INIT_WORK(&q->work, take_later);
 	if (way == BY_HAND)
 		q->cq = ib_create_cq(dev, on_event, on_cq_error, q, &attr);
 	else
@@ -80,21 +69,10 @@ struct queue *make_queue(struct test *t, int side, enum way way, u32 cqe)
 void end_queue(struct queue *q)
 {
 	list_del(&q->list);
-	if (q->way == BY_HAND) {
-		cancel_work_sync(&q->work);
+	if (q->way == BY_HAND)
 		ib_destroy_cq(q->cq);
-		cancel_work_sync(&q->work);
-	} else {
+	else
 		ib_free_cq(q->cq);
-	}
-}
-
-static void hear_end(struct ib_event *event, void *context)
-{
-	struct end *e = context;
-
-	if (event->event == IB_EVENT_QP_LAST_WQE_REACHED)
-		atomic_inc(&e->last_wqes);
 }
 
 static void end_domain(void *object)
@@ -102,7 +80,7 @@ static void end_domain(void *object)
 	ib_dealloc_pd(*(struct ib_pd **)object);
 }
 
-struct ib_pd *make_domain(struct test *t, struct ib_device *dev)
+static struct ib_pd *make_domain(struct test *t, struct ib_device *dev)
 {
 	struct ib_pd *pd = ib_alloc_pd(dev, 0);
 
@@ -111,23 +89,16 @@ struct ib_pd *make_domain(struct test *t, struct ib_device *dev)
 	return pd;
 }
 
-static struct ib_pd *domain_of(struct end *e, const struct wish *wish)
-{
-	if (wish->mate)
-		return wish->mate->pd;
-	return wish->pool ? wish->pool->pd : make_domain(e->t, e->at->dev);
-}
-
 struct end *make_end(struct test *t, int side, const struct wish *wish)
 {
 	struct end *e = new_memory(t, sizeof(*e));
 	struct ib_qp_init_attr init = {
-		.event_handler = hear_end,
-		.qp_context = e,
 		.qp_type = wish->kind,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap.max_send_wr = 64,
 		.cap.max_send_sge = 4,
+		.cap.max_recv_wr = 64,
+		.cap.max_recv_sge = 4,
 		.cap.max_inline_data = wish->inline_data,
 	};
 	struct ib_qp *qp;
@@ -135,39 +106,16 @@ struct end *make_end(struct test *t, int side, const struct wish *wish)
 	e->t = t;
 	e->at = &t->place[side];
 	e->kind = wish->kind;
-	e->pool = wish->pool;
-	e->pd = domain_of(e, wish);
+	e->pd = wish->mate ? wish->mate->pd : make_domain(t, e->at->dev);
 	list_add(&e->list, &t->ends);
 	e->sends = wish->queue ?: make_queue(t, side, wish->way, wish->cqe ?: 512);
 	e->recvs = wish->queue ?: make_queue(t, side, wish->way, wish->cqe ?: 512);
 	init.send_cq = e->sends->cq;
 	init.recv_cq = e->recvs->cq;
-	if (wish->pool) {
-		init.srq = wish->pool->srq;
-	} else {
-		init.cap.max_recv_wr = 64;
-		init.cap.max_recv_sge = 4;
-	}
 	qp = ib_create_qp(e->pd, &init);
 	CHECK(t, !IS_ERR(qp), "a queue pair: error %ld", PTR_ERR(qp));
 	e->qp = qp;
 	return e;
-}
-
-/* The far end is on this machine, so its address is known without asking for it. */
-void fill_ah(struct end *e, struct end *to, struct rdma_ah_attr *attr)
-{
-	struct net_device *ndev;
-
-	memset(attr, 0, sizeof(*attr));
-	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
-	rdma_ah_set_port_num(attr, 1);
-	rdma_ah_set_grh(attr, (union ib_gid *)&to->at->gid->gid, 0, e->at->index, 64, 0);
-	rcu_read_lock();
-	ndev = rdma_read_gid_attr_ndev_rcu(to->at->gid);
-	if (!IS_ERR(ndev))
-		ether_addr_copy(attr->roce.dmac, ndev->dev_addr);
-	rcu_read_unlock();
 }
 
 static void change(struct end *e, struct ib_qp_attr *attr, enum ib_qp_state state, int mask)
@@ -197,11 +145,14 @@ static void climb(struct end *e, struct end *to, const struct wish *wish)
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 	};
+	unsigned long flags;
 	struct ib_ah *ah;
 
 	if (rc)
 		attr.qp_access_flags |= IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC;
-	fill_ah(e, to, &attr.ah_attr);
+	attr.ah_attr.type = RDMA_AH_ATTR_TYPE_ROCE;
+	rdma_ah_set_port_num(&attr.ah_attr, 1);
+	rdma_ah_set_grh(&attr.ah_attr, &to->at->gid, 0, e->at->index, 64, 0);
 	change(e, &attr, IB_QPS_INIT, IB_QP_PKEY_INDEX | IB_QP_PORT |
 	       (ud ? IB_QP_QKEY : IB_QP_ACCESS_FLAGS));
 	change(e, &attr, IB_QPS_RTR,
@@ -214,7 +165,10 @@ static void climb(struct end *e, struct end *to, const struct wish *wish)
 	e->connected = true;
 	if (!ud)
 		return;
-	ah = rdma_create_ah(e->pd, &attr.ah_attr, RDMA_CREATE_AH_SLEEPABLE);
+	/* Handles come, and go, where nobody may sleep. */
+	lock_to_post(&e->t->lock, &flags);
+	ah = rdma_create_ah(e->pd, &attr.ah_attr, 0);
+	unlock_posted(&e->t->lock, &flags);
 	CHECK(e->t, !IS_ERR(ah), "an address handle: error %ld", PTR_ERR(ah));
 	e->ah = ah;
 }
@@ -264,21 +218,22 @@ static void arm_again(struct queue *q)
 
 void end_end(struct end *e)
 {
+	unsigned long flags;
+
 	if (e->qp) {
 		if (e->connected) {
 			arm_again(e->sends);
 			arm_again(e->recvs);
-			/* rdma_rxe refuses what ib_core posts to drain such a queue pair. */
-			if (e->t->defers && e->kind == IB_QPT_UD)
-				to_state(e, IB_QPS_ERR);
-			else
-				ib_drain_qp(e->qp);
+			ib_drain_qp(e->qp);
 		}
 		ib_destroy_qp(e->qp);
 		e->qp = NULL;
 	}
-	if (e->ah)
-		rdma_destroy_ah(e->ah, RDMA_DESTROY_AH_SLEEPABLE);
+	if (e->ah) {
+		lock_to_post(&e->t->lock, &flags);
+		rdma_destroy_ah(e->ah, 0);
+		unlock_posted(&e->t->lock, &flags);
+	}
 	e->ah = NULL;
 	e->connected = false;
 }
@@ -287,13 +242,9 @@ void end_end(struct end *e)
 void end_all(struct test *t)
 {
 	struct queue *q, *next_q;
-	struct waiter *w;
 	struct end *e;
 
-	WRITE_ONCE(t->ending, true);
 	stop_flows(t);
-	list_for_each_entry(w, &t->waiters, list)
-		timer_shutdown_sync(&w->pause);
 	list_for_each_entry(e, &t->ends, list)
 		end_end(e);
 	list_for_each_entry_safe(q, next_q, &t->queues, list)

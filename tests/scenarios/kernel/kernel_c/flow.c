@@ -6,16 +6,12 @@
  * Each message says in its first bytes which it is, and the rest follows from that; it has its own
  * length, its own number of pieces, immediate data or none, a completion or none.
  */
-#include <linux/bitmap.h>
 #include <linux/delay.h>
 #include "kuser.h"
 
 #define HEAD 8
 #define BATCH 4
 #define INLINE_MOST 60
-#define SHARED_MOST 2000
-
-struct flow;
 
 struct slot {
 	struct ib_cqe cqe;
@@ -26,9 +22,8 @@ struct slot {
 };
 
 struct flow {
+	struct list_head list;
 	struct test *t;
-	/* Those that run at once. */
-	struct flows *all;
 	struct run run;
 	struct room *out, *in;
 	struct slot *sends, *recvs;
@@ -164,7 +159,7 @@ static int give_slot(struct flow *f, struct slot *s)
 	struct ib_sge sge = piece(f->run.to, f->in, s->at, f->stride);
 	struct ib_recv_wr wr = { .wr_cqe = &s->cqe, .sg_list = &sge, .num_sge = 1 };
 
-	return give_receive(f->run.to, &wr);
+	return ib_post_recv(f->run.to->qp, &wr, NULL);
 }
 
 static int give_all(void *arg)
@@ -175,21 +170,6 @@ static int give_all(void *arg)
 	for (u32 i = 0; i < f->run.depth && !err; i++)
 		err = give_slot(f, &f->recvs[i]);
 	return err;
-}
-
-/* What a test has run. A poller may still be about to leave one until the queues have gone. */
-struct flows {
-	int count;
-	struct flow flow[];
-};
-
-/* Whose message it is: a receive that several share is not that of its flow. */
-static struct flow *flow_of(struct flows *all, const struct ib_wc *wc)
-{
-	for (int i = 0; i < all->count; i++)
-		if (all->flow[i].run.to && all->flow[i].run.to->qp == wc->qp)
-			return &all->flow[i];
-	return NULL;
 }
 
 static void check_message(struct flow *f, const u8 *mem, const struct ib_wc *wc)
@@ -217,18 +197,17 @@ static void check_message(struct flow *f, const u8 *mem, const struct ib_wc *wc)
 static void on_received(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct slot *s = container_of(wc->wr_cqe, struct slot, cqe);
-	struct flow *given = s->flow, *f;
+	struct flow *f = s->flow;
 	unsigned long flags;
-	u8 *mem = given->in->mem + s->at + given->head;
+	u8 *mem = f->in->mem + s->at + f->head;
 	u32 seq;
 	int err;
 
-	if (!on_completion(given->t, cq, false))
+	if (!on_completion(f->t, cq, false))
 		return;
-	f = flow_of(given->all, wc);
-	if (wc->status || !f) {
-		if (!READ_ONCE(given->ended))
-			fail(given->t, "a receive: status %d", wc->status);
+	if (wc->status) {
+		if (!READ_ONCE(f->ended))
+			fail(f->t, "a receive: status %d", wc->status);
 		return;
 	}
 	check_message(f, mem, wc);
@@ -238,15 +217,18 @@ static void on_received(struct ib_cq *cq, struct ib_wc *wc)
 	if (f->run.to->kind == IB_QPT_RC && seq != f->arrived)
 		fail(f->t, "message %u came for %u", seq, f->arrived);
 	f->arrived++;
-	err = READ_ONCE(given->ended) ? 0 : give_slot(given, s);
+	err = f->ended ? 0 : give_slot(f, s);
 	if (err)
 		fail(f->t, "posting a receive again: error %d", err);
 	unlock_posted(&f->lock, &flags);
 }
 
-static void stop_all(struct flows *all)
+/* Those that have run stay, for a poller may still be about to leave one. */
+void stop_flows(struct test *t)
 {
-	for (struct flow *f = all->flow; f < all->flow + all->count; f++) {
+	struct flow *f;
+
+	list_for_each_entry(f, &t->flows, list) {
 		unsigned long flags;
 
 		spin_lock_irqsave(&f->lock, flags);
@@ -254,12 +236,6 @@ static void stop_all(struct flows *all)
 		spin_unlock_irqrestore(&f->lock, flags);
 		stop_poster(&f->poster);
 	}
-}
-
-void stop_flows(struct test *t)
-{
-	if (t->flows)
-		stop_all(t->flows);
 }
 
 static void make_slots(struct flow *f, struct slot **slots, struct room **room, struct end *e,
@@ -274,124 +250,66 @@ static void make_slots(struct flow *f, struct slot **slots, struct room **room, 
 	}
 }
 
-static void start_flow(struct flow *f)
+static void make_flow(struct test *t, const struct run *run)
 {
-	struct run *run = &f->run;
+	struct flow *f = new_memory(t, sizeof(*f));
 
+	f->t = t;
+	f->run = *run;
 	f->head = run->to->kind == IB_QPT_UD ? GRH_BYTES : 0;
-	/* Receives that several share hold what each of them sends. */
-	f->stride = ALIGN((run->to->pool ? SHARED_MOST : run->size) + GRH_BYTES, 64);
-	f->seen = new_memory(f->t, BITS_TO_LONGS(run->messages) * sizeof(long));
+	f->stride = ALIGN(run->size + GRH_BYTES, 64);
+	f->seen = new_memory(t, BITS_TO_LONGS(run->messages) * sizeof(long));
+	spin_lock_init(&f->lock);
+	set_up_poster(&f->poster, run->context, post_more);
 	make_slots(f, &f->sends, &f->out, run->from, on_sent);
 	make_slots(f, &f->recvs, &f->in, run->to, on_received);
+	list_add(&f->list, &t->flows);
 	/* A handler has nothing to handle yet. */
-	must(f->t, "the first receives",
-	     run_in(f->t, run->context == IN_HANDLER ? IN_TASK : run->context, give_all, f));
-}
-
-static bool all_done(struct flows *all)
-{
-	for (int i = 0; i < all->count; i++)
-		if (READ_ONCE(all->flow[i].done) < all->flow[i].run.messages)
-			return false;
-	return true;
-}
-
-static u32 arrived(struct flows *all)
-{
-	u32 sum = 0;
-
-	for (int i = 0; i < all->count; i++)
-		sum += READ_ONCE(all->flow[i].arrived);
-	return sum;
+	must(t, "the first receives",
+	     run_in(t, run->context == IN_HANDLER ? IN_TASK : run->context, give_all, f));
 }
 
 /* Whatever posts in this task. */
-static bool push(struct flows *all)
+static void push(struct test *t)
 {
-	for (int i = 0; i < all->count; i++)
-		if (all->flow[i].run.context == IN_TASK)
-			post_some(&all->flow[i]);
-	return true;
+	struct flow *f;
+
+	list_for_each_entry(f, &t->flows, list)
+		if (f->run.context == IN_TASK)
+			post_some(f);
 }
 
-/*
- * What is unreliable is looked for: what does not come for a while is lost. Nothing but how long
- * this takes hangs on that while.
- */
-static void settle(struct test *t, struct flows *all, u32 want)
+/* One of which not all has completed, and arrived. */
+static struct flow *unfinished(struct test *t)
 {
-	unsigned long quiet = jiffies;
-	u32 before = arrived(all), now;
+	struct flow *f;
 
-	while (before < want && time_before(jiffies, quiet + HZ / 5) && !t->failed) {
-		poll_all(t);
-		usleep_range(500, 2000);
-		now = arrived(all);
-		if (now != before)
-			quiet = jiffies;
-		before = now;
-	}
+	list_for_each_entry(f, &t->flows, list)
+		if (READ_ONCE(f->done) < f->run.messages || READ_ONCE(f->arrived) < f->run.messages)
+			return f;
+	return NULL;
 }
 
-static void drive(struct test *t, struct flows *all)
+/* Runs several at once, and ends their queue pairs. */
+void run_flows(struct test *t, const struct run *runs, int count)
 {
-	static const char *const kinds[] = {
-		[IB_QPT_RC] = "RC", [IB_QPT_UC] = "UC", [IB_QPT_UD] = "UD",
-	};
-	struct run *run = &all->flow[0].run;
-	bool reliable = run->from->kind == IB_QPT_RC;
-	u32 came = 0, sent = all->count * run->messages;
+	struct flow *f;
 
-	for (struct flow *f = all->flow; f < all->flow + all->count; f++) {
+	for (int i = 0; i < count; i++)
+		make_flow(t, &runs[i]);
+	list_for_each_entry(f, &t->flows, list) {
 		/* The first ones have no completion that could post them. */
 		if (f->run.context == IN_HANDLER)
 			post_some(f);
 		else
 			kick(&f->poster);
 	}
-	CHECK(t, wait_for(t, push(all) && all_done(all)), "only %u of %u messages completed",
-	      all->flow->done, run->messages);
-	if (reliable)
-		CHECK(t, wait_for(t, arrived(all) == sent), "only %u of %u messages arrived",
-		      arrived(all), sent);
-	else
-		settle(t, all, sent);
-	for (int i = 0; i < all->count; i++)
-		came += bitmap_weight(all->flow[i].seen, run->messages);
-	note(t, "%s from %s: %u of %u messages", kinds[run->from->kind],
-	     all->count == 1 ? context_names[run->context] : "many", came, sent);
-	CHECK(t, came == sent || (came && !reliable && t->lossy), "%u of %u messages came", came,
-	      sent);
-}
-
-/* Runs several at once, of as many messages each, and ends their queue pairs. */
-void run_flows(struct test *t, const struct run *runs, int count)
-{
-	struct flows *all = new_memory(t, struct_size(all, flow, count));
-
-	all->count = count;
-	for (int i = 0; i < count; i++) {
-		struct flow *f = &all->flow[i];
-
-		f->t = t;
-		f->all = all;
-		f->run = runs[i];
-		spin_lock_init(&f->lock);
-		set_up_poster(&f->poster, f->run.context, post_more);
-	}
-	t->flows = all;
-	for (int i = 0; i < count; i++)
-		start_flow(&all->flow[i]);
-	drive(t, all);
-	stop_all(all);
+	wait_for(t, (push(t), !unfinished(t)));
+	f = unfinished(t);
+	CHECK(t, !f, "of %u messages %u completed, %u arrived", f->run.messages, f->done, f->arrived);
+	stop_flows(t);
 	for (int i = 0; i < count; i++) {
 		end_end(runs[i].from);
 		end_end(runs[i].to);
 	}
-}
-
-void run_flow(struct test *t, const struct run *run)
-{
-	run_flows(t, run, 1);
 }

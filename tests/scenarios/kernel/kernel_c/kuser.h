@@ -38,7 +38,7 @@ extern const char *const way_names[WAYS];
 struct place {
 	struct ib_device *dev;
 	int index;
-	const struct ib_gid_attr *gid;
+	union ib_gid gid;
 };
 
 /* What users in the kernel post in. */
@@ -58,9 +58,8 @@ struct test;
 struct kuser_case {
 	const char *name;
 	void (*run)(struct test *t);
-	/* What sets cases apart that are one function. */
+	/* Of queue pairs of this type, for a function of several cases. */
 	enum ib_qp_type kind;
-	enum ib_wr_opcode opcode;
 };
 
 /* One run of a case. */
@@ -69,22 +68,13 @@ struct test {
 	struct place place[SIDES];
 	/* Where single work requests are posted: not in a handler. */
 	enum context context;
-	/* Datagrams and UC messages may be lost between these places. */
-	bool lossy;
-	/* The driver calls completion handlers under a lock of its own, so that they cannot poll. */
-	bool defers;
-	struct list_head ends, queues, waiters, objects;
-	struct flows *flows;
+	struct list_head ends, queues, objects, flows;
 	spinlock_t lock;
-	/* What is posted by completions is posted no more. */
-	bool ending;
-	/* Completions that were waited for, and messages of what stands. */
-	atomic_t order, messages;
+	/* Completions that were waited for. */
+	atomic_t order;
 	bool failed;
 	/* The thread of the case has ended. */
 	struct completion over;
-	size_t len;
-	char said[2000];
 };
 
 /* A completion queue. */
@@ -95,8 +85,7 @@ struct queue {
 	enum way way;
 	/* By hand: whether it is armed again when it is empty. */
 	bool rearms;
-	atomic_t inside, events, taken;
-	struct work_struct work;
+	atomic_t inside, events;
 };
 
 /* Memory that a device uses. */
@@ -115,27 +104,18 @@ struct region {
 	int pieces, most;
 };
 
-/* Receives that ends share, and the domain of both. */
-struct pool {
-	struct test *t;
-	struct ib_pd *pd;
-	struct ib_srq *srq;
-};
-
 /* A queue pair with what belongs to it. */
 struct end {
 	struct list_head list;
 	struct test *t;
 	struct place *at;
 	struct ib_pd *pd;
-	struct pool *pool;
 	struct queue *sends, *recvs;
 	struct ib_qp *qp;
 	struct ib_ah *ah;
 	struct end *peer;
 	enum ib_qp_type kind;
 	bool connected;
-	atomic_t last_wqes;
 };
 
 /* How ends are made. What is 0 is chosen for the case. */
@@ -148,13 +128,10 @@ struct wish {
 	struct queue *queue;
 	/* Whose domain it has. */
 	struct end *mate;
-	/* Whose receives, and domain, it has. */
-	struct pool *pool;
 };
 
 /* A work request that somebody waits for. */
 struct waiter {
-	struct list_head list;
 	struct test *t;
 	struct ib_cqe cqe;
 	struct ib_wc wc;
@@ -162,12 +139,13 @@ struct waiter {
 	/* Which completion this was. */
 	int order;
 	atomic_t times;
-	/* Of one that stands: who posts it, of what, since when (ktime), and when again. */
-	struct end *poster;
-	struct room *room;
-	u64 since;
-	struct timer_list pause;
 };
+
+/* Users have lists in packed structures, too. */
+struct odd_list {
+	u8 odd;
+	struct ib_sge sge;
+} __packed;
 
 #define QKEY 0x11223344
 #define GRH_BYTES 40
@@ -175,7 +153,6 @@ struct waiter {
 #define GUARD 0x5a
 
 /* main.c */
-__printf(2, 3) void note(struct test *t, const char *form, ...);
 __printf(2, 3) void fail(struct test *t, const char *form, ...);
 void __noreturn end_case(struct test *t);
 #define CHECK(t, truth, ...) do { if (!(truth)) { fail(t, __VA_ARGS__); end_case(t); } } while (0)
@@ -219,13 +196,11 @@ void stop_poster(struct poster *p);
 int run_in(struct test *t, enum context context, int (*act)(void *arg), void *arg);
 
 /* end.c */
-struct ib_pd *make_domain(struct test *t, struct ib_device *dev);
 struct queue *make_queue(struct test *t, int side, enum way way, u32 cqe);
 void end_queue(struct queue *q);
 struct end *make_end(struct test *t, int side, const struct wish *wish);
 void make_pair(struct test *t, const struct wish *wish, struct end **a, struct end **b);
 void connect(struct end *a, struct end *b, const struct wish *wish);
-void fill_ah(struct end *e, struct end *to, struct rdma_ah_attr *attr);
 int to_state(struct end *e, enum ib_qp_state state);
 bool comes_to(struct end *e, enum ib_qp_state state);
 void end_end(struct end *e);
@@ -234,7 +209,7 @@ void end_all(struct test *t);
 /* request.c */
 struct waiter *make_waiter(struct test *t);
 struct waiter *wait_on(struct test *t, struct ib_send_wr *wr);
-int give_receive(struct end *e, struct ib_recv_wr *wr);
+struct waiter *post_receive_into(struct end *e, const struct ib_sge *sge);
 struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len);
 void post_list(struct end *e, struct ib_send_wr *first);
 bool is_done(struct waiter *w);
@@ -269,7 +244,7 @@ struct scene {
 #define ALL_RIGHTS (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
 		    IB_ACCESS_REMOTE_ATOMIC)
 
-void set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access);
+void set_scene(struct test *t, struct scene *s, u32 size, int access);
 void beside(struct scene *s, struct scene *other, enum ib_qp_type kind);
 struct ib_sge near_piece(struct scene *s, u32 at, u32 len);
 struct ib_rdma_wr reach(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge, u64 at);
@@ -288,16 +263,11 @@ struct run {
 };
 
 void stop_flows(struct test *t);
-void run_flow(struct test *t, const struct run *run);
 void run_flows(struct test *t, const struct run *runs, int count);
 
 /* The cases. */
-extern const struct kuser_case posting_cases[], unreliable_cases[], polling_cases[];
-extern const struct kuser_case queue_cases[], operation_cases[], registration_cases[];
-extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];
-
-/* Not among the cases: traffic that stands until its device goes. */
-void stand(struct test *t);
-void after_pause(struct timer_list *timer);
+extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[];
+extern const struct kuser_case operation_cases[], registration_cases[];
+extern const struct kuser_case misuse_cases[];
 
 #endif

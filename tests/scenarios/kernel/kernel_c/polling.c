@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Who takes the completions: every way of ib_core, and by hand with events. */
+/* Who takes the completions: armed and by hand, moderated, and while the queue goes. */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
 #include <linux/dim.h>
 #include <linux/sched.h>
 #include "kuser.h"
-
-static void every_way(struct test *t)
-{
-	for (enum way way = 0; way < WAYS; way++) {
-		struct wish wish = { .kind = IB_QPT_RC, .way = way, .inline_data = 64 };
-		struct run run = { .context = IN_TASK, .messages = 100, .depth = 16, .size = 1500 };
-
-		make_pair(t, &wish, &run.from, &run.to);
-		note(t, "polled %s", way_names[way]);
-		run_flow(t, &run);
-	}
-}
 
 /* ib_core moderates by what it measures; the scenario has switched that on. */
 static void dim(struct test *t)
@@ -28,31 +16,15 @@ static void dim(struct test *t)
 	make_pair(t, &wish, &run.from, &run.to);
 	measured = run.to->recvs->cq->dim;
 	CHECK(t, measured, "the completion queue is not moderated");
-	run_flow(t, &run);
+	run_flows(t, &run, 1);
 	CHECK(t, measured->measuring_sample.event_ctr, "nothing was measured");
-	note(t, "%u events measured, profile %d", measured->measuring_sample.event_ctr,
-	     measured->profile_ix);
 }
 
-static void send_solicited(struct scene *s, bool solicited)
+static void send_empty(struct end *a, int flags)
 {
-	struct ib_sge sge = near_piece(s, 0, 8);
-	struct ib_send_wr wr = {
-		.opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
-		.send_flags = solicited ? IB_SEND_SOLICITED : 0,
-	};
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .send_flags = flags };
 
-	must(s->a->t, "a SEND", act(s->a, &wr));
-}
-
-/* A pair polled by hand, whose far end has so many receives of 8 bytes. */
-static void set_receives(struct test *t, struct scene *s, struct waiter **w, int count)
-{
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
-
-	set_scene(t, s, &wish, 8 * count, 0);
-	for (int i = 0; i < count; i++)
-		w[i] = post_receive(s->b, s->far, i * 8, 8);
+	must(a->t, "a SEND", act(a, &wr));
 }
 
 /* Polls what a queue has, as its handler would. */
@@ -70,7 +42,6 @@ static void check_events(struct queue *q, int least)
 	CHECK(q->t, wait_for(q->t, atomic_read(&q->events) >= least), "%d events, not %d",
 	      atomic_read(&q->events), least);
 	CHECK(q->t, wait_for(q->t, !atomic_read(&q->inside)), "the handler does not end");
-	flush_work(&q->work);
 }
 
 /* What arming says, 1 if a completion was missed, is what it must say. */
@@ -85,60 +56,43 @@ static void arm(struct queue *q, enum ib_cq_notify_flags flags, bool missed)
 /* What arming says and does, step by step. */
 static void arming(struct test *t)
 {
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
 	struct waiter *w[4];
-	struct scene s;
+	struct end *a, *b;
 	struct queue *q;
 	int before;
 
-	set_receives(t, &s, w, ARRAY_SIZE(w));
-	q = s.b->recvs;
+	make_pair(t, &wish, &a, &b);
+	for (int i = 0; i < ARRAY_SIZE(w); i++)
+		w[i] = post_receive(b, NULL, 0, 0);
+	q = b->recvs;
 	q->rearms = false;
 	/* It has been armed when it was made: one completion, one event. */
-	send_solicited(&s, false);
+	send_empty(a, 0);
 	must(t, "the first receive", finish(w[0]));
 	check_events(q, 1);
 	CHECK(t, atomic_read(&q->events) == 1, "%d events for it", atomic_read(&q->events));
 	/* Without arming a completion raises none; who arms is told that he has missed it. */
-	send_solicited(&s, false);
+	send_empty(a, 0);
 	arm(q, IB_CQ_NEXT_COMP, true);
 	/* Whether that event comes as well is the driver's affair. */
 	take_some(q);
 	CHECK(t, is_done(w[1]), "the completion is not there");
 	arm(q, IB_CQ_NEXT_COMP, false);
-	send_solicited(&s, false);
+	send_empty(a, 0);
 	must(t, "a receive of an armed queue", finish(w[2]));
 	check_events(q, 2);
 	/* Only a solicited completion counts: both are found when its event comes. */
 	arm(q, IB_CQ_SOLICITED, false);
 	before = atomic_read(&q->events);
-	send_solicited(&s, false);
-	w[2] = post_receive(s.b, s.far, 16, 8);
+	send_empty(a, 0);
+	w[2] = post_receive(b, NULL, 0, 0);
 	CHECK(t, atomic_read(&q->events) == before && !is_done(w[3]),
 	      "an event for a completion that was not solicited");
-	send_solicited(&s, true);
+	send_empty(a, IB_SEND_SOLICITED);
 	check_order((struct waiter *[]){ w[3], w[2] }, 2);
-	note(t, "%d events", atomic_read(&q->events));
 	CHECK(t, atomic_read(&q->events) == before + 1, "%d events more instead of one",
 	      atomic_read(&q->events) - before);
-}
-
-/* Polling by hand in one task, while the handler of the queue polls as well. */
-static void polled_twice(struct test *t)
-{
-	struct waiter *w[32];
-	struct scene s;
-	int taken;
-
-	set_receives(t, &s, w, ARRAY_SIZE(w));
-	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		send_solicited(&s, false);
-		take_some(s.b->recvs);
-	}
-	for (int i = 0; i < ARRAY_SIZE(w); i++)
-		must(t, "a receive", finish(w[i]));
-	taken = atomic_read(&s.b->recvs->taken);
-	note(t, "%d completions", taken);
-	CHECK(t, taken == ARRAY_SIZE(w), "%d completions", taken);
 }
 
 /*
@@ -232,8 +186,6 @@ static void freed_while_polled(struct test *t)
 }
 
 const struct kuser_case polling_cases[] = {
-	{ "poll-every-way", every_way },
-	{ "poll-by-two", polled_twice },
 	{ "arming", arming },
 	{ "adaptive-moderation", dim },
 	{ "freed-while-polled", freed_while_polled },

@@ -25,8 +25,6 @@ struct waiter *make_waiter(struct test *t)
 
 	w->t = t;
 	w->cqe.done = on_waited;
-	timer_setup(&w->pause, after_pause, 0);
-	list_add(&w->list, &t->waiters);
 	return w;
 }
 
@@ -40,13 +38,6 @@ struct waiter *wait_on(struct test *t, struct ib_send_wr *wr)
 	return w;
 }
 
-int give_receive(struct end *e, struct ib_recv_wr *wr)
-{
-	if (e->pool)
-		return ib_post_srq_recv(e->pool->srq, wr, NULL);
-	return ib_post_recv(e->qp, wr, NULL);
-}
-
 /* One of both. */
 struct posting {
 	struct end *e;
@@ -58,26 +49,33 @@ static int post_now(void *arg)
 {
 	struct posting *p = arg;
 
-	return p->send ? ib_post_send(p->e->qp, p->send, NULL) : give_receive(p->e, p->receive);
+	return p->send ? ib_post_send(p->e->qp, p->send, NULL) :
+			 ib_post_recv(p->e->qp, p->receive, NULL);
+}
+
+struct waiter *post_receive_into(struct end *e, const struct ib_sge *sge)
+{
+	struct waiter *w = make_waiter(e->t);
+	struct odd_list list = {};
+	struct ib_recv_wr wr = {
+		.wr_cqe = &w->cqe, .sg_list = &list.sge, .num_sge = !!sge,
+	};
+	struct posting p = { .e = e, .receive = &wr };
+
+	if (sge)
+		list.sge = *sge;
+	must(e->t, "posting a receive", run_in(e->t, e->t->context, post_now, &p));
+	return w;
 }
 
 struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len)
 {
-	struct waiter *w = make_waiter(e->t);
-	/* Users have lists at odd addresses, too. */
-	struct {
-		u8 odd;
-		struct ib_sge sge;
-	} __packed list = {};
-	struct ib_recv_wr wr = {
-		.wr_cqe = &w->cqe, .sg_list = &list.sge, .num_sge = !!room,
-	};
-	struct posting p = { .e = e, .receive = &wr };
+	struct ib_sge sge;
 
-	if (room)
-		list.sge = piece(e, room, at, len);
-	must(e->t, "posting a receive", run_in(e->t, e->t->context, post_now, &p));
-	return w;
+	if (!room)
+		return post_receive_into(e, NULL);
+	sge = piece(e, room, at, len);
+	return post_receive_into(e, &sge);
 }
 
 /* Posts what hangs together in one go. */
