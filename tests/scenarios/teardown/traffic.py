@@ -3,6 +3,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -13,21 +14,32 @@ from tests.guest.scenario import PATIENCE, Failed, say
 
 PROGRAM = program("verbs_traffic")
 
-# How a side ends that was asked to destroy everything; see traffic_c/traffic.h.
+# How a side ends that was asked to destroy everything; see traffic_c/traffic.c.
 NO_DEVICE, DESTROYED = 3, 4
 DEVICES = [flavour.current().prefix + "0", flavour.current().prefix + "1"]
 ADDRESSES = ["10.77.0.1", "10.77.0.2"]
 
 
+def judge(ended, asked, words):
+    """How processes have ended must be how they were asked to; none may have had a word to say."""
+    for pid, status in ended.items():
+        # A crash, and an end that nobody asked for, are none of these.
+        wanted = {-signal.SIGKILL} if signal.SIGKILL in asked.get(pid, ()) else set()
+        wanted |= {NO_DEVICE, DESTROYED} if signal.SIGUSR1 in asked.get(pid, ()) else set()
+        if words or status not in wanted:
+            raise Failed(f"process {pid} ended with {status}: {words.get(pid, 'without a word')}; {ended}")
+
+
 class Traffic:
-    """The program that forks conversations, in the first namespace. Use it in a `with`."""
+    """Conversations, in the first namespace. Use it in a `with`."""
 
     def __init__(self):
-        self.proc = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        os.set_blocking(self.proc.stdout.fileno(), False)
+        self.said, self.pipe = os.pipe()
+        os.set_blocking(self.said, False)
         self.text = b""
-        self.forked = []
-        self.running, self.closed, self.ended = set(), set(), {}
+        self.begun = 0
+        self.procs = {}
+        self.running, self.closed = set(), set()
         # What completions say that are in error, the signals that were sent, and what may never be.
         self.errors, self.asked, self.words = {}, {}, {}
 
@@ -35,27 +47,30 @@ class Traffic:
         return self
 
     def __exit__(self, *_):
-        for pid in self.alive():
-            os.kill(pid, signal.SIGKILL)
-        self.proc.stdin.close()
-        self.proc.kill()
-        self.proc.wait()
-        self.proc.stdout.close()
+        for proc in self.procs.values():
+            proc.kill()
+            proc.wait()
+        os.close(self.said)
+        os.close(self.pipe)
 
     def listen(self):
-        while chunk := self.proc.stdout.read():
-            self.text += chunk
+        try:
+            while chunk := os.read(self.said, 1 << 16):
+                self.text += chunk
+        except BlockingIOError:
+            pass
         *lines, self.text = self.text.split(b"\n")
         for line in lines:
             word, pid, *rest = line.decode().split(" ", 2)
-            if word == "forked":
-                self.forked.append((int(pid), int(rest[0])))
-            elif word == "ended":
-                self.ended[int(pid)] = int(rest[0])
-            elif word in ("error", "broken"):
+            if word in ("error", "broken"):
                 (self.errors if word == "error" else self.words)[int(pid)] = rest[0]
             else:
                 {"running": self.running, "closed": self.closed}[word].add(int(pid))
+
+    @property
+    def ended(self):
+        """The exit status of each process that has ended."""
+        return {pid: proc.returncode for pid, proc in self.procs.items() if proc.poll() is not None}
 
     def until(self, what, test):
         end = time.monotonic() + 20 * PATIENCE
@@ -63,51 +78,53 @@ class Traffic:
             self.listen()
             if test():
                 return
-            if self.words or self.proc.poll() is not None or time.monotonic() > end:
+            if self.words or time.monotonic() > end:
                 raise Failed(f"{what}: not so; {self.words or ''} ended {self.ended}")
             time.sleep(0.002)
 
+    def converse(self, one, two, size):
+        """Starts the two sides of a conversation, each a device and the index of a GID. Both kinds of receive queues get
+        both directions, beside messages of UC and beside datagrams."""
+        beside = ["datagrams"] if self.begun // 2 % 2 else []
+        words = [["asks", *beside], beside]
+        if self.begun % 2:
+            words[self.begun // 2 % 2] = [*words[self.begun // 2 % 2], "shares"]
+        self.begun += 1
+        for (device, gid), mine, what in zip((one, two), socket.socketpair(), words):
+            with mine:
+                argv = [PROGRAM, device, gid, size, mine.fileno(), *what]
+                proc = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=self.pipe,
+                                        pass_fds=[mine.fileno()])
+            self.procs[proc.pid] = proc
+
     def start(self, conversations):
-        """Starts conversations, each of ((device, GID index), (device, GID index), bytes), until traffic runs; their processes."""
-        self.forked, self.ended, self.errors, self.asked = [], {}, {}, {}
+        """Starts conversations until traffic runs."""
+        self.procs, self.errors, self.asked = {}, {}, {}
         self.running, self.closed = set(), set()
-        for one, two, size in conversations:
-            self.proc.stdin.write(f"{one[0]} {one[1]} {two[0]} {two[1]} {size}\n".encode())
-        self.proc.stdin.flush()
-        self.until("the conversations are forked", lambda: len(self.forked) == len(conversations))
-        self.until("traffic runs", lambda: self.running >= set(self.pids()))
+        for conversation in conversations:
+            self.converse(*conversation)
+        self.until("traffic runs", lambda: self.running >= set(self.procs))
         if self.errors or self.ended:
             raise Failed(f"before anything was taken away: errors {self.errors}, ended {self.ended}")
-        return self.pids()
 
     def pids(self):
-        return [pid for pair in self.forked for pid in pair]
+        return list(self.procs)
 
     def alive(self):
-        """Those that have not ended, as far as is known."""
-        self.listen()
-        return [pid for pid in self.pids() if pid not in self.ended]
+        """Those that have not ended."""
+        return [pid for pid, proc in self.procs.items() if proc.poll() is None]
 
     def signal(self, pid, number):
         """A signal to a process that may have ended."""
         self.asked.setdefault(pid, set()).add(number)
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
+        self.procs[pid].send_signal(number)
 
     def kill_all(self):
         """Ends the processes that are left, which must be possible whatever has become of their devices."""
         for pid in self.alive():
             self.signal(pid, signal.SIGKILL)
         self.until("the processes can be killed", lambda: not self.alive())
-        for pid, status in self.ended.items():
-            asked = self.asked.get(pid, set())
-            # A crash, and an end that nobody asked for, are none of these.
-            wanted = {-signal.SIGKILL} if signal.SIGKILL in asked else set()
-            wanted |= {NO_DEVICE, DESTROYED} if signal.SIGUSR1 in asked else set()
-            if self.words or status not in wanted:
-                raise Failed(f"process {pid} ended with {status}: {self.words.get(pid, 'without a word')}; {self.ended}")
+        judge(self.ended, self.asked, self.words)
 
 
 class Site:
