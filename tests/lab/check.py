@@ -35,8 +35,6 @@ LONG = (
     ("host.dkms", "it builds the module twice, as DKMS does; what becomes of a kernel is in host.lab, too"),
     *((f"stock.{group}", "each of these cases has a scenario of its own in the fast guest, with all checks")
       for group in ("verbs", "memory", "queues", "errors")),
-    *((f"fault.rxe-{name}", f"fault.{name} has it between two ferroces, and fault.rxe-loss-10 loses more to rdma_rxe")
-      for name in ("short-queue", "queue-of-one")),
     *((f"once.{name}.loop-local", f"the local path sends no packets: once.{name}.veth does")
       for name in ("streams", "few-receives")),
     ("cpus.hotplug.loop-local", "cpus.hotplug.veth has the same workers and timers, and batches for other CPUs besides"),
