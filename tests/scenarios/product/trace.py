@@ -1,66 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`ferroce trace` of runs, also such that lose packets: what it says is what the devices have counted, and what was lost."""
+"""`ferroce trace` of runs: what it says is what the devices have counted. Of packets that are lost tests/lab/test_trace_talks.py
+has more, and trace.events what the kernel tells of them."""
 
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
 
-from tests.guest.fabric import IB, acquaint, batch, counters, grown, loop, pair, plug, read, unplug, wait_until
-from tests.guest.peer import exchange
+from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
 from tests.guest.programs import program
-from tests.guest.relay import Relay
-from tests.guest.scenario import PATIENCE, SEED, command, require, scenario, seeded, shortened
-from tests.scenarios.losses.fault import controlled
-from tests.scenarios.packets.packets import captured
+from tests.guest.scenario import PATIENCE, command, require, scenario
 from tests.scenarios.walks.walks import run, shell_words
 
 INSTANCES = "/sys/kernel/tracing/instances"
-LEFT, RIGHT, OUT = "/tmp/trace-left.pcap", "/tmp/trace-right.pcap", "/tmp/trace.json"
-# Of each hundred packets, in both directions. The ACK timeout is out of reach: tail probes find what no NAK tells of.
-LOST = 5
-PLAN = ("-m", 1024, "-e", 1, "-t", 22, "-o", "swrS", "-s", "1,M,3M+5,20M")
-
-
-class RandomLosses:
-    """A rule of a relay: loses packets at random, and remembers which; not the first ones, so that each capture has begun."""
-
-    def __init__(self):
-        self.draw = random.Random(SEED)
-        self.lost = Counter()
-        self.passed = 0
-
-    def __call__(self, packet):
-        if not packet.qpn or self.passed < 8 or self.draw.randrange(100) >= LOST:
-            self.passed += 1
-            return False
-        self.lost[packet.source, packet.qpn, packet.opcode, packet.psn] += 1
-        return True
+OUT = "/tmp/trace.json"
 
 
 def held():
     """What the command has left in OUT."""
     with open(OUT, encoding="utf-8") as f:
         return json.load(f)
-
-
-def ladder(*paths):
-    command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
-    return held()
-
-
-def repeated(drawn):
-    """How many packets each address has sent again, by a ladder."""
-    found = Counter()
-    for talk in drawn["conversations"]:
-        for side in ("left", "right"):
-            found[talk[side]["address"]] += talk["requests"][side]["retransmitted"]
-    return found
 
 
 def rows(drawn):
@@ -81,39 +43,6 @@ def whole(drawn, messages):
     require(all(step in said for said in sends for step in steps), f"a leg is missing: {sends}")
     states = [row["label"] for row in marks(drawn, "qp_state")]
     require(states.count("RTR -> RTS (user)") == 2, f"states: {states}")
-
-
-@scenario("trace.losses", 120, rxe="rdma_rxe does not count the packets that it sends again")
-def losses(report):
-    """The ladder of a lossy run: retransmissions are what the counters say, and the lost packets those that were lost."""
-    with seeded(), controlled(bridged=True) as ends:
-        acquaint(*ends)
-        with Relay(ends) as relay:
-            relay.loses = RandomLosses()
-            before = [counters(end.dev) for end in ends]
-            with captured(ends, LEFT), captured(ends[::-1], RIGHT):
-                exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
-            counted = Counter()
-            for end, old in zip(ends, before):
-                grew = grown(old, counters(end.dev))
-                counted[end.ip4] = grew["retransmitted_pkts"] + grew["tail_probes"]
-        for path in (LEFT, RIGHT):
-            shutil.copy(path, "/srv/results/")
-        report.note(f"lost {sum(relay.loses.lost.values())} packets; sent again by the counters: {dict(counted)}")
-        both = ladder(LEFT, RIGHT)
-        for end, path in zip(ends, (LEFT, RIGHT)):
-            alone = repeated(ladder(path))[end.ip4]
-            require(alone == counted[end.ip4],
-                    f"{path} alone: {end.ip4} has sent {alone} packets again, and the device has counted {counted[end.ip4]}")
-        require(repeated(both) == counted,
-                f"{dict(repeated(both))} packets sent again, and the devices have counted {dict(counted)}")
-        drawn = Counter((row["src"], row["dqpn"], row["opcode"], row["psn"]) for row in rows(both)
-                        if row["fate"] == "lost" and len(row["seen"]) == 1)
-        require(drawn == relay.loses.lost, f"lost by the ladder alone: {drawn - relay.loses.lost}; by the relay alone: "
-                f"{relay.loses.lost - drawn}")
-        require(len(relay.loses.lost) >= shortened(10, 3), "hardly a packet was lost")
-        bad = [row for row in rows(both) if row["icrc"] != "good"]
-        require(not bad, f"packets with an ICRC that is {bad and bad[0]['icrc']}")
 
 
 PORT = 18577
@@ -235,44 +164,12 @@ def data_path(drawn, messages, ahead=0):
                    if row["kind"] != "packet" and row["event"].startswith("user_"))
 
 
-def reasons_of(*words, ok=(0,)):
-    """What is said of a program's requests and calls."""
-    return [line for line in command(["ferroce", "trace", "-o", OUT, "--", *words], ok=ok).stdout.splitlines() if line.startswith("- ")]
-
-
 def missed_event(end):
     """What is said of a queue that was armed too late, and of nothing else that the example does; all that it did."""
-    said = reasons_of(program("example_events"), end.dev, str(end.gid()))
+    told = command(["ferroce", "trace", "-o", OUT, "--", program("example_events"), end.dev, str(end.gid())]).stdout
+    said = [line for line in told.splitlines() if line.startswith("- ")]
     require(len(said) == 1 and "before its CQ was armed, and polled " in said[0], f"of a queue that was armed too late: {said}")
     return held()
-
-
-@contextmanager
-def hidden_from_libibverbs(dev):
-    """The device has no file, as where a container lacks it."""
-    verbs = "/sys/class/infiniband_verbs"
-    name, = (one for one in os.listdir(verbs) if one.startswith("uverbs") and read(f"{verbs}/{one}/ibdev").strip() == dev)
-    os.rename(f"/dev/infiniband/{name}", f"/dev/infiniband/hidden-{name}")
-    try:
-        yield
-    finally:
-        os.rename(f"/dev/infiniband/hidden-{name}", f"/dev/infiniband/{name}")
-
-
-def address_not_bound(end):
-    """ENODEV for a program that listens on a bound address of a device that libibverbs does not list."""
-    command(["modprobe", "rdma_ucm"])
-    batch(["link add dummy0 type dummy", "addr add 10.99.0.1/24 dev dummy0", "link set dummy0 up"])
-    try:
-        plug("fe9", "dummy0")
-        with hidden_from_libibverbs(end.dev):
-            # It listens without end if the address is bound.
-            said = reasons_of("timeout", "30", program("example_cm"), "listen", end.ip4, ok=(1,))
-        require(len(said) == 1 and f"bound the address to {end.dev}: libibverbs lists no such device" in said[0],
-                f"of one of two devices, hidden: {said}")
-    finally:
-        unplug("fe9")
-        batch(["link del dummy0"])
 
 
 @scenario("trace.calls", 300, rxe="the events are ferroce's")
@@ -286,7 +183,6 @@ def calls(_report):
             # By the other interfaces, ibv_wr_* and ibv_start_poll; and by events.
             extended, _ = recorded((end, end), "-N", "-t")
             events = missed_event(end)
-            address_not_bound(end)
     if not os.path.exists(uprobes):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
         return
@@ -315,31 +211,6 @@ def tshark(path, *words):
     """What tshark prints of a capture, without what it says of being run by root."""
     said = command(["tshark", "-n", "-r", path, *words]).stdout.splitlines()
     return [line for line in said if not line.startswith("Running as user")]
-
-
-@scenario("trace.outputs", 90, rxe="the events are ferroce's")
-def outputs(_report):
-    """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
-    with pair() as ends, tempfile.TemporaryDirectory() as folder:
-        command(["ferroce", "trace", "--keep", folder, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
-        drawn = held()
-        files = [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if os.path.getsize(f"{folder}/{name}") > 24]
-        made = {}
-        for form in ("text", "html", "mermaid", "perfetto", "pcapng"):
-            made[form] = f"{folder}/out.{form}"
-            command(["ferroce", "trace", "show", *files, "--as", form, "-o", made[form]])
-        texts = {form: open(made[form], encoding="utf-8").read() for form in ("text", "html", "mermaid", "perfetto")}
-        cqes = len(marks(drawn, "complete"))
-        for form in ("text", "mermaid"):
-            require(texts[form].count("CQE: wr ") == cqes, f"{form} has {texts[form].count('CQE: wr ')} completions of {cqes}")
-        require(texts["html"].count('<path d="') == drawn["packets"], "the page has not each packet")
-        events = json.loads(texts["perfetto"])["traceEvents"]
-        arrows = [sum(event["ph"] == phase for event in events) for phase in "sf"]
-        require(arrows == [drawn["packets"]] * 2, f"the timeline has {arrows} ends of arrows of {drawn['packets']} packets")
-        said = tshark(made["pcapng"], "-T", "fields", "-e", "frame.comment")
-        told = command(["capinfos", "-c", "-M", made["pcapng"]]).stdout
-        require(f" {len(said)}" in told and all(f"PSN {row['psn']}" in "".join(said) for row in rows(drawn)), f"comments: {said[:3]}")
-        require(sum("completes SEND of 3000 B" in line for line in said) >= 10, f"what completes a message: {said[-3:]}")
 
 
 PCAPS = "/tmp/trace-pcaps"
