@@ -10,7 +10,7 @@ from tests.lab.say import LabError
 from tests.lab.shell import in_good_order
 
 # A build, and of each kind of thing one: what differs from kernel to kernel is what the module calls and is called by.
-SHORT = ("module.build,link.reload,link.up-down,link.netns-exit,pingpong.loop-local,pingpong.veth-ipv4,pingpong.veth-ipv6,"
+SHORT = ("module.build,link.autoload,link.mtu,pingpong.loop-local,pingpong.veth-ipv4,pingpong.veth-ipv6,"
          "verbs.notify,queues.cq-resize,queues.srq-limit,errors.flushes,groups.veth,observe.*,interop.services,"
          "kernel.operations,kernel.registration,cm.rping-veth-ipv4,cm.udaddy,product.doctor-module,teardown.pairs")
 
