@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Batches on ways that take them apart in the stack's rarer manners: behind the headers of a tunnel, and after XDP. And what
-their receiver makes of them."""
+"""Batches that are taken apart behind the headers of a tunnel, and what their receiver makes of them."""
 
-import ctypes
 import json
 import os
 import signal
@@ -12,7 +10,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from tests.guest import flavour, netlink, roce
-from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, linked, mac, pair, tx_packets, wait_until
+from tests.guest.fabric import (
+    WIRE_MTU, batch, counters, grown, link_add, link_del, linked, mac, pair, totals, tx_packets, wait_until)
 from tests.guest.peer import Conversation, exchange
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.losses.fault import controlled
@@ -24,22 +23,6 @@ from tests.scenarios.paths.paths import left_by
 MESSAGES = ("-1", "-e", 1, "-o", "wsr", "-m", 1024, "-s", "8M,65536,200000", "-t", 22)
 # What counts when a batch was not taken apart into the packets it was made of.
 DAMAGED = ("drop_icrc", "drop_malformed", "out_of_sequence", "out_of_sequence_response", "retransmitted_pkts")
-
-
-def whole_batches(report, ends, family):
-    """Checked data, in batches, with no packet lost or damaged. Returns how many the second end sent."""
-    then = left_by(ends[1])
-    before = [counters(end.dev) for end in ends]
-    exchange(ends, family, *MESSAGES)
-    pieces, packets = [now - old for now, old in zip(left_by(ends[1]), then)]
-    report.note(f"IPv{family}: {packets} packets in {pieces} pieces")
-    require(pieces < packets / 2, f"{packets} packets were given to the netdev in {pieces} pieces")
-    wrong = {}
-    for end, old in zip(ends, before):
-        now = counters(end.dev)
-        wrong |= {f"{end.dev} {name}": now[name] - old[name] for name in DAMAGED if now[name] != old[name]}
-    require(not wrong, f"packets were lost or damaged: {wrong}")
-    return packets
 
 
 # Two options with 124 and 120 bytes of data: together the 252 bytes that Geneve has room for.
@@ -69,52 +52,14 @@ def geneve(report):
         tunnels = [tunnel(number, end, other) for number, (end, other) in enumerate((ends, ends[::-1]), 1)]
         with linked(tunnels):
             for family in (4, 6):
-                below = tx_packets(ends[1])
-                packets = whole_batches(report, tunnels, family)
+                below, then, before = tx_packets(ends[1]), left_by(tunnels[1]), totals(tunnels)
+                exchange(tunnels, family, *MESSAGES)
                 below = tx_packets(ends[1]) - below
-                require(below >= packets, f"{packets} packets left the netdev below in {below} pieces")
-
-
-BPF, BPF_PROG_LOAD, BPF_PROG_TYPE_XDP, XDP_PASS = 321, 5, 6, 2
-IFLA_XDP, IFLA_XDP_FD, IFLA_XDP_FLAGS, XDP_FLAGS_SKB_MODE, NESTED = 43, 1, 3, 2, 0x8000
-RTM_SETLINK = 19
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def xdp_program():
-    """A program that lets every packet pass: `r0 = XDP_PASS; exit`."""
-    code = ctypes.create_string_buffer(struct.pack("<BBhi", 0xb7, 0, 0, XDP_PASS) + struct.pack("<BBhi", 0x95, 0, 0, 0))
-    licence = ctypes.create_string_buffer(b"GPL")
-    attr = ctypes.create_string_buffer(
-        struct.pack("<IIQQ", BPF_PROG_TYPE_XDP, 2, ctypes.addressof(code), ctypes.addressof(licence)).ljust(128, b"\0"))
-    fd = libc.syscall(BPF, BPF_PROG_LOAD, attr, 128)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), f"bpf: {os.strerror(ctypes.get_errno())}")
-    return fd
-
-
-def attach_generic_xdp(end):
-    """Every packet that arrives at the netdev passes the program, in the stack and not in the driver."""
-    index = netlink.in_netns(end.netns, lambda: socket.if_nametoindex(end.netdev))
-    fd = xdp_program()
-    try:
-        body = netlink.ifinfo(index) + netlink.attribute(
-            IFLA_XDP | NESTED, netlink.attribute(IFLA_XDP_FD, fd) + netlink.attribute(IFLA_XDP_FLAGS, XDP_FLAGS_SKB_MODE))
-        netlink.in_netns(end.netns, lambda: netlink.request(netlink.ROUTE, RTM_SETLINK, 0, body))
-    finally:
-        os.close(fd)
-    shown = command(["ip", "link", "show", end.netdev], netns=end.netns).stdout
-    require("xdpgeneric" in shown, f"no program is attached: {shown}")
-
-
-@scenario("batches.generic-xdp", 60, rxe="rdma_rxe makes no batches")
-def generic_xdp(report):
-    """Generic XDP at both ends copies each batch into one piece before it is taken apart: every packet is still whole."""
-    with pair() as ends:
-        for end in ends:
-            attach_generic_xdp(end)
-        for family in (4, 6):
-            whole_batches(report, ends, family)
+                pieces, packets = (now - old for now, old in zip(left_by(tunnels[1]), then))
+                report.note(f"IPv{family}: {packets} packets in {pieces} pieces, {below} below")
+                require(pieces < packets / 2 <= below / 2, f"{packets} packets: {pieces} pieces for the tunnel, {below} below it")
+                wrong = {name: n for name, n in grown(before, totals(tunnels)).items() if n and name in DAMAGED}
+                require(not wrong, f"packets were lost or damaged: {wrong}")
 
 
 # READs that are posted as one list, and lists.

@@ -6,13 +6,13 @@ import tempfile
 from contextlib import contextmanager
 
 from tests.guest import roce
-from tests.guest.fabric import IB, acquaint, counters, grown, setting, tx_packets, unsteered, wait_until
-from tests.guest.peer import exchange
+from tests.guest.fabric import acquaint, counters, grown, wait_until
 from tests.guest.programs import both_running, on_cpu, tail
 from tests.guest.relay import Relay, receive
 from tests.guest.scenario import Failed, require, scenario, shortened
-from tests.scenarios.losses.fault import controlled, disturb
+from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.perftest import PORT
+from tests.scenarios.paths.paths import taking_part
 
 MTU, MESSAGE = 1024, 65536
 # Packets: what the queue has room for, and from where on it marks.
@@ -85,13 +85,6 @@ class Bottleneck(Relay):
 
 
 @contextmanager
-def taking_part(ends):
-    """Connections that are made meanwhile let the network mark their packets."""
-    with setting(f"{IB}/{ends[0].dev}/ecn", "1"), setting(f"{IB}/{ends[1].dev}/ecn", "1"):
-        yield
-
-
-@contextmanager
 def stream(ends, port):
     """A sender of WRITEs without end, from the second end to the first."""
     server, client = (["ib_write_bw", "-d", end.dev, "-x", end.gid(), "-F", "-p", port, "-m", MTU, "-s", MESSAGE, "-u", 18,
@@ -141,26 +134,3 @@ def bottleneck(report):
         require(0 < receiver["np_cnp_sent"] <= receiver["np_ecn_marked_roce_packets"] <= queue.marked,
                 f"{receiver['np_cnp_sent']} notifications for {queue.marked} marks")
         require(0 < sender["rp_cnp_handled"] <= receiver["np_cnp_sent"], f"{sender['rp_cnp_handled']} notifications came")
-
-
-@scenario("paths.marked-batches", 60, rxe="rdma_rxe has other counters")
-def marked_batches(report):
-    """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks take effect."""
-    with controlled() as ends:
-        acquaint(*ends)
-        disturb(ends[1:], "loss 10% ecn limit 20000 seed 17")
-        for family in (4, 6):
-            before, batches = [counters(end.dev) for end in ends], tx_packets(ends[1])
-            with taking_part(ends), unsteered(ends):
-                exchange(ends, family, "-1", "-o", "w", "-s", 1 << 20, "-n", 8)
-            receiver, sender = (grown(was, counters(end.dev)) for end, was in zip(ends, before))
-            batches = tx_packets(ends[1]) - batches
-            report.note(f"IPv{family}: {sender['sent_pkts']} packets in {batches} batches, of which "
-                        f"{receiver['np_ecn_marked_roce_packets']} came marked; {receiver['np_cnp_sent']} notifications, "
-                        f"{sender['rp_cnp_handled']} came")
-            require(batches < sender["sent_pkts"] / 2, "the packets did not leave in batches")
-            lost = {name: receiver[name] for name in ("out_of_sequence", "kept_requests", "missing_sent") if receiver[name]}
-            require(not lost, f"packets are missing: {lost}")
-            require(not sender["retransmitted_pkts"], f"{sender['retransmitted_pkts']} packets were sent again")
-            require(0 < receiver["np_cnp_sent"] <= receiver["np_ecn_marked_roce_packets"] <= batches, "the marks were not told")
-            require(sender["rp_cnp_handled"] == receiver["np_cnp_sent"], "notifications were lost")

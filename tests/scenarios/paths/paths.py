@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    WIRE_MTU, End, acquaint, batch, counters, link_del, linked, pair, show_packets, tagged, tx_packets,
-    set_local_path, unsteered, wait_active, wait_until)
+    IB, WIRE_MTU, End, acquaint, batch, counters, grown, link_del, linked, pair, set_local_path, setting, show_packets, tagged,
+    tx_packets, unsteered, wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
-from tests.scenarios.losses.fault import controlled
+from tests.scenarios.losses.fault import controlled, disturb
 from tests.scenarios.messages.pingpong import talk
 
 # Messages of one packet, of many, and of more than fit into a batch.
@@ -84,18 +84,16 @@ def require_single(given, packets):
     require(packets and given >= packets, f"{packets} packets in {given} pieces")
 
 
-def without(_report, *features):
-    """Netdevs that cannot do this."""
+@scenario("paths.no-offloads", 90)
+def without(_report):
+    """Netdevs that know nothing of batches, before which the stack takes them apart; and such that compute no checksum, take no
+    scattered packet and make no batch."""
     with pair() as ends:
-        for end in ends:
-            command(["ethtool", "-K", end.netdev, *(word for feature in features for word in (feature, "off"))], netns=end.netns)
-        require_single(*talk_and_count(ends))
-
-
-add("paths.no-gso-list", 60, "netdevs that know nothing of batches: the stack takes them apart before these", without,
-    "tx-gso-list")
-add("paths.no-offloads", 60, "netdevs that compute no checksum, take no scattered packet and make no batch", without,
-    "tx", "rx", "sg", "gso", "gro")
+        for features in (["tx-gso-list"], ["tx", "rx", "sg", "gso", "gro"]):
+            for end in ends:
+                command(["ethtool", "-K", end.netdev, *(word for feature in features for word in (feature, "off"))],
+                        netns=end.netns)
+            require_single(*talk_and_count(ends))
 
 
 @scenario("paths.bridge", 60)
@@ -123,20 +121,6 @@ def upon(ends, make):
         yield made
 
 
-@scenario("paths.vxlan", 60)
-def vxlan(_report):
-    """A tunnel: batches are wrapped, and must have room for the tunnel's headers in front of each packet."""
-    def tunnel(end, other):
-        return [f"link add upper type vxlan id 7 dev {end.netdev} local {end.ip4} remote {other.ip4} dstport 4789",
-                f"link set upper mtu {WIRE_MTU}"]
-
-    with pair(mtu=WIRE_MTU + 100) as ends, upon(ends, tunnel) as tunnels:
-        before = tx_packets(ends[0])
-        given, packets = talk_and_count(tunnels)
-        outside = tx_packets(ends[0]) - before
-        require(packets and outside >= given, f"{packets} packets, {given} for the tunnel, {outside} frames below it")
-
-
 @scenario("paths.vlan", 60)
 def vlan(_report):
     """A VLAN upon each netdev: its addresses are GIDs of the device of the netdev, and packets have its tag."""
@@ -145,19 +129,30 @@ def vlan(_report):
         require(packets and given, f"{packets} packets left, {given} of them by the VLAN")
 
 
-@scenario("paths.macvlan", 60)
-def macvlan(_report):
-    """A macvlan upon each netdev: another Ethernet address on the same wire."""
-    def second(end, _):
-        # Else the netdev below answers for the address of the macvlan, or the macvlan, whichever is first.
-        command(["sysctl", "-q", "-w", "net.ipv4.conf.all.arp_ignore=1"], netns=end.netns)
-        return [f"link add link {end.netdev} name upper type macvlan mode bridge"]
+def vxlan(end, other):
+    """A tunnel: batches are wrapped, and must have room for the tunnel's headers in front of each packet."""
+    return [f"link add upper type vxlan id 7 dev {end.netdev} local {end.ip4} remote {other.ip4} dstport 4789",
+            f"link set upper mtu {WIRE_MTU}"]
 
-    with pair() as ends, upon(ends, second) as others:
+
+def macvlan(end, _other):
+    """A macvlan upon each netdev: another Ethernet address on the same wire."""
+    # Else the netdev below answers for the address of the macvlan, or the macvlan, whichever is first.
+    command(["sysctl", "-q", "-w", "net.ipv4.conf.all.arp_ignore=1"], netns=end.netns)
+    return [f"link add link {end.netdev} name upper type macvlan mode bridge"]
+
+
+def by_upper(_report, make):
+    """By netdevs upon the wire, which has all that they are given."""
+    with pair(mtu=WIRE_MTU + 100) as ends, upon(ends, make) as uppers:
         before = tx_packets(ends[0])
-        given, packets = talk_and_count(others)
+        given, packets = talk_and_count(uppers)
         below = tx_packets(ends[0]) - before
-        require(packets and below >= given > 0, f"{packets} packets, {given} for the macvlan, {below} below it")
+        require(packets and below >= given > 0, f"{packets} packets, {given} for the upper netdev, {below} below it")
+
+
+for _make in (vxlan, macvlan):
+    add(f"paths.{_make.__name__}", 60, _make.__doc__, by_upper, _make)
 
 
 @scenario("paths.bond", 90)
@@ -316,3 +311,33 @@ def routed(_report):
     """A router between two networks: the hop limit falls, the ICRC does not care."""
     with pair() as ends, router(ends) as far, linked(far):
         talk_and_count(far)
+
+
+@contextmanager
+def taking_part(ends):
+    """Connections that are made meanwhile let the network mark their packets."""
+    with setting(f"{IB}/{ends[0].dev}/ecn", "1"), setting(f"{IB}/{ends[1].dev}/ecn", "1"):
+        yield
+
+
+@scenario("paths.marked-batches", 60, rxe="rdma_rxe has other counters")
+def marked_batches(report):
+    """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks take effect."""
+    with controlled() as ends:
+        acquaint(*ends)
+        disturb(ends[1:], "loss 10% ecn limit 20000 seed 17")
+        for family in (4, 6):
+            before, batches = [counters(end.dev) for end in ends], tx_packets(ends[1])
+            with taking_part(ends), unsteered(ends):
+                exchange(ends, family, "-1", "-o", "w", "-s", 1 << 20, "-n", 8)
+            receiver, sender = (grown(was, counters(end.dev)) for end, was in zip(ends, before))
+            batches = tx_packets(ends[1]) - batches
+            report.note(f"IPv{family}: {sender['sent_pkts']} packets in {batches} batches, of which "
+                        f"{receiver['np_ecn_marked_roce_packets']} came marked; {receiver['np_cnp_sent']} notifications, "
+                        f"{sender['rp_cnp_handled']} came")
+            require(batches < sender["sent_pkts"] / 2, "the packets did not leave in batches")
+            lost = {name: receiver[name] for name in ("out_of_sequence", "kept_requests", "missing_sent") if receiver[name]}
+            require(not lost, f"packets are missing: {lost}")
+            require(not sender["retransmitted_pkts"], f"{sender['retransmitted_pkts']} packets were sent again")
+            require(0 < receiver["np_cnp_sent"] <= receiver["np_ecn_marked_roce_packets"] <= batches, "the marks were not told")
+            require(sender["rp_cnp_handled"] == receiver["np_cnp_sent"], "notifications were lost")
