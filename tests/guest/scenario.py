@@ -126,7 +126,7 @@ MODULES = (
     "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.stock", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "packets.packets",
     "paths.paths", "paths.cpus", "paths.tunnels", "paths.bottleneck", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer",
     "interop.interop", "cm.cm",
-    "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "ulp.gone",
+    "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.scsi",
     "packets.wire", "losses.fault", "kernel.kernel", "losses.losses", "packets.batches", "paths.isolation", "packets.headers",
     "fairness.fairness", "hostile.hostile", "product.command", "product.doctor", "product.packages", "product.trace",
     "product.events", "product.causes", "walks.walks", "debug.debug", "suite.machines", "suite.selftest")

@@ -4,6 +4,7 @@
 import os
 import re
 import tempfile
+from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import both_ends, counters, pair, read, wait_until
@@ -16,6 +17,16 @@ from tests.scenarios.verbs.groups import GROUPS, memberships, snooping
 
 PINGS = shortened(50, 5)
 CONNECTIONS = shortened(1000, 10)
+
+
+@contextmanager
+def packets_come(ends, least):
+    """At least so many come to each end meanwhile; both drivers count that under the same name."""
+    before = [counters(end.dev)["rcvd_pkts"] for end in ends]
+    yield
+    for end, count in zip(ends, before):
+        came = counters(end.dev)["rcvd_pkts"] - count
+        require(came >= least, f"only {came} packets came to {end.dev}")
 
 
 def rping(ends, family, *options, size=100):
@@ -31,13 +42,9 @@ def rping(ends, family, *options, size=100):
 
 def rpings(_report, where, local, family):
     """Rping over one path, small and large."""
-    with connections(), both_ends(where, local) as ends:
-        before = [counters(end.dev)["rcvd_pkts"] for end in ends] if where == "pair" else []
+    with connections(), both_ends(where, local) as ends, packets_come(ends, 0 if local else PINGS):
         for size in (64, 65535):
             rping(ends, family, size=size)
-        for end, count in zip(ends, before):
-            came = counters(end.dev)["rcvd_pkts"] - count
-            require(came > PINGS, f"only {came} packets came to {end.dev}")
 
 
 for _path, _where, _local, _family in PATHS:
@@ -101,26 +108,17 @@ def perftest(_report):
             require(re.search(r"(?m)^\s*1024\s+20\b", outs[1]), f"{tool}: {outs[1][-300:]}")
 
 
-def received(end):
-    """How many packets came to an end; both drivers count that under the same name."""
-    return counters(end.dev)["rcvd_pkts"]
-
-
 def rsockets(_report, tool):
     """TCP's calls over librdmacm, with every byte checked by the receiver."""
+    runs = [(20 * 5 * 5, ["-S", "20000", "-C", "20", "-I", "5", "-T", "v"])]
+    if tool == "riostream":
+        # Each side polls the last byte of what the other writes, and then writes its own there: a value that were stored
+        # twice would come over that.
+        runs.append((0, ["-S", "16", "-C", "1", "-I", str(shortened(20000, 200))]))
     with connections(), both_ends("pair") as ends:
-        side = [tool, "-S", "20000", "-C", "20", "-I", "5", "-T", "v"]
-        before = [received(end) for end in ends]
-        outs = talk(side, [*side, "-s", ends[0].ip4], ends)
-        require(re.search(r"(?m)^custom ", outs[1]), f"{tool}: {outs[1][-300:]}")
-        for end, count in zip(ends, before):
-            came = received(end) - count
-            require(came > 20 * 5 * 5, f"only {came} packets came to {end.dev}")
-        if tool == "riostream":
-            # Each side polls the last byte of what the other writes, and then writes its own there: a value that were
-            # stored twice would come over that.
-            side = [tool, "-S", "16", "-C", "1", "-I", str(shortened(20000, 200))]
-            outs = talk(side, [*side, "-s", ends[0].ip4], ends)
+        for packets, options in runs:
+            with packets_come(ends, packets):
+                outs = talk([tool, *options], [tool, *options, "-s", ends[0].ip4], ends)
             require(re.search(r"(?m)^custom ", outs[1]), f"{tool}: {outs[1][-300:]}")
 
 

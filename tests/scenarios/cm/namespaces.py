@@ -5,8 +5,8 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import (IB, WIRE_MTU, batch, gid_of, link_add, link_del, pair, wait_active, wait_until,
-                                wire)
+from tests.guest.fabric import (
+    IB, batch, gid_of, join, link_add, link_del, no_dad, pair, two_ends, wait_active, wait_until, wire)
 from tests.guest.programs import running, tail
 from tests.guest.rdma_cm import connections, listens
 from tests.guest.scenario import PATIENCE, command, last_line, require, scenario
@@ -76,25 +76,22 @@ def exclusive():
 
 @contextmanager
 def owned():
-    """Two devices, each in a namespace of its own that alone sees it, joined by veth. Yields name, namespace, address."""
-    prefix = flavour.current().prefix
-    ends = ((prefix + "0", "ea", "va", "10.77.0.1"), (prefix + "1", "eb", "vb", "10.77.0.2"))
+    """Two devices, each in a namespace of its own that alone sees it, joined by veth."""
+    ends = two_ends(("ea", "eb"), ("va", "vb"))
+    no_dad()
     try:
-        batch([*(f"netns add {netns}" for _, netns, _, _ in ends),
-               f"link add va mtu {WIRE_MTU} netns ea type veth peer name vb mtu {WIRE_MTU} netns eb"])
-        for _, netns, netdev, ip4 in ends:
-            batch(["link set lo up", f"link set {netdev} up", f"addr add {ip4}/24 dev {netdev}"], netns=netns)
-        for dev, netns, netdev, ip4 in ends:
-            link_add(dev, netdev, netns=netns)
-            gids = with_sysfs(netns, "sh", "-c", f"cat {IB}/{dev}/ports/1/gids/*")
-            wait_until(f"{dev} is ACTIVE", lambda: "state ACTIVE" in links(netns))
-            wait_until(f"{dev} has a GID", lambda: gid_of(ip4) in command(gids).stdout)
+        join(*ends)
+        for end in ends:
+            link_add(end.dev, end.netdev, netns=end.netns)
+            gids = with_sysfs(end.netns, "sh", "-c", f"cat {IB}/{end.dev}/ports/1/gids/*")
+            wait_until(f"{end.dev} is ACTIVE", lambda: "state ACTIVE" in links(end.netns))
+            wait_until(f"{end.dev} has a GID", lambda: gid_of(end.ip4) in command(gids).stdout)
         yield ends
     finally:
-        for dev, netns, _, _ in ends:
-            if dev in links(netns):
-                link_del(dev, netns=netns)
-        batch([f"netns del {netns}" for _, netns, _, _ in ends])
+        for end in ends:
+            if end.dev in links(end.netns):
+                link_del(end.dev, netns=end.netns)
+        batch([f"netns del {end.netns}" for end in ends])
 
 
 def links(netns):
@@ -105,13 +102,13 @@ def links(netns):
 def each_its_own(_report):
     """Exclusive mode: each namespace sees its own device and no other, and rping goes from one to the other."""
     with connections(), exclusive(), owned() as ends:
-        for dev, netns, _, _ in ends:
+        for end in ends:
             for where in ("ea", "eb", None):
-                require((dev in links(where)) == (where == netns), f"{dev} of {netns}, seen from {where}: {links(where)}")
+                require((end.dev in links(where)) == (where == end.netns), f"{end.dev} seen from {where}: {links(where)}")
         server, client = ends
         with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out, \
-                running(with_sysfs(server[1], *rping("-s", server[3])), out=s_out) as listener:
-            wait_until("the server listens", lambda: listens(listener.pid, server[1]), 20)
-            with running(with_sysfs(client[1], *rping("-c", server[3])), out=c_out) as asker:
+                running(with_sysfs(server.netns, *rping("-s", server.ip4)), out=s_out) as listener:
+            wait_until("the server listens", lambda: listens(listener.pid, server.netns), 20)
+            with running(with_sysfs(client.netns, *rping("-c", server.ip4)), out=c_out) as asker:
                 judge(asker, c_out)
                 ended_well(listener, s_out)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import link_add, link_del, loop, read, wait_active, wait_until
-from tests.guest.scenario import command, require, scenario
+from tests.guest.scenario import add, command, require, scenario
 from tests.scenarios.ulp.storage import (
-    DISK, MIB, Load, configfs, disk_file, modules, no_namespace_is_left, ram_disk, route, two_links, used, write)
+    DISK, MIB, Load, configfs, disk_file, gone, modules, no_namespace_is_left, ram_disk, route, two_links, used, write)
 
 NVMET = "/sys/kernel/config/nvmet"
 NQN = "ferroce"
@@ -165,3 +165,12 @@ def lost(_report):
             load.fails()
             host.becomes("")
     no_namespace_is_left()
+
+
+@contextmanager
+def disk_between(ends):
+    with target(ends[1].ip4), connected(*ends) as host:
+        yield host.disk
+
+
+add("ulp.nvme-gone", 180, "nvme under load: both links go, then the wire, then the module", gone, disk_between)

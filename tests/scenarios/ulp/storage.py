@@ -13,7 +13,7 @@ import tempfile
 from contextlib import contextmanager
 
 from tests.guest import fabric, flavour
-from tests.guest.fabric import batch, counters, linked, read, two_ends, wait_until, wire
+from tests.guest.fabric import batch, counters, devices, link_del, linked, read, two_ends, wait_until, wire
 from tests.guest.scenario import PATIENCE, Failed, command, require, say
 
 FIO = ["fio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
@@ -240,3 +240,26 @@ def no_namespace_is_left():
     wait_until("no network namespace is held",
                lambda: command(["rdma", "system", "set", "netns", "exclusive"], ok=None).returncode == 0)
     command(["rdma", "system", "set", "netns", "shared"])
+
+
+def links_go(ends):
+    """The initiator's link is deleted, and then the target's."""
+    for end in ends:
+        link_del(end.dev)
+
+
+def wire_goes(ends):
+    """A netdev of the pair is deleted, and with it go the other and both devices."""
+    batch([f"link del {ends[1].netdev}"])
+    wait_until("both devices go", lambda: not devices())
+
+
+def gone(_report, disk_of):
+    """The devices of initiator and target go under a disk of the kernel's own, while it is written and read: its users are
+    told, and nothing hangs or is left. (What is mounted by NFS waits, and goes on: see nfs.py.)"""
+    for act in (links_go, wire_goes, module_goes):
+        with two_links() as ends, disk_of(ends) as disk, Load(disk) as load:
+            load.moves("at first")
+            act(ends)
+            load.fails()
+    no_namespace_is_left()
