@@ -129,7 +129,7 @@ MODULES = (
     "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.scsi",
     "packets.wire", "losses.fault", "kernel.kernel", "losses.losses", "packets.batches", "paths.isolation", "packets.headers",
     "fairness.fairness", "hostile.hostile", "product.command", "product.doctor", "product.packages", "product.trace",
-    "product.events", "product.causes", "walks.walks", "debug.debug", "suite.machines", "suite.selftest")
+    "product.events", "product.causes", "walks.walks", "debug.debug", "suite.machines")
 
 
 def load_all():

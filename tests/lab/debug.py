@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tests.guest.scenario import load_all
 from tests.lab import boot, build, check, checks, disk, made, processors, suite
 from tests.lab.say import LabError
-from tests.scenarios.suite.selftest import PREFIX
 
 KIND = made.Kind("debug", "debug kernel", 10, "make LLVM=1 ARCH=x86_64",
                  ("kernel.config", "ulp.config", "checks.config", "debug.config"), "bzImage", "arch/x86/boot/bzImage")
@@ -117,7 +116,7 @@ def choose(only):
     if bad := check.meaningless(only, load_all()):
         raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
                        "name, its beginning up to a point, or a pattern with *")
-    names = [n for n in load_all() if check.wanted(n, only) and not n.startswith(PREFIX)]
+    names = [n for n in load_all() if check.wanted(n, only)]
     # From the end: the scenarios of the last modules take longest, and begun first they let the guests end together.
     names = [n for n in names[::-1] if not n.startswith(checks.FINDS)] + [n for n in names if n.startswith(checks.FINDS)]
     left_out = [suite.Result(n, "skipped", f"left out on the debug kernel: {why}") for n in names

@@ -284,16 +284,12 @@ def judge(report, when, listed):
 PLANTS = (
     ("sleep-in-atomic", "BUG: sleeping function called from invalid context"),
     ("rcu-unprotected", "WARNING: suspicious RCU usage"),
-    ("refcount-underflow", "refcount_t: "),
     ("list-corruption", "list_del corruption"),
     ("timer-freed", "ODEBUG: free active .* object type: hrtimer"),
-    ("work-freed", "ODEBUG: free active .* object type: timer_list"),
     ("leak", "kmemleak: .* new suspected memory leaks"),
     ("lock-order", "WARNING: possible circular locking dependency"),
     ("use-after-free", "BUG: KASAN: slab-use-after-free"),
-    ("out-of-bounds", "BUG: KASAN: slab-out-of-bounds"),
     ("vmalloc-out-of-bounds", "BUG: KASAN: vmalloc-out-of-bounds"),
-    ("double-free", "BUG: KASAN: double-free"),
 )
 
 

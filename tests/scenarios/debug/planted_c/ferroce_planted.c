@@ -11,12 +11,10 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
-#include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
-#include <linux/workqueue.h>
 
 static char *bug = "";
 module_param(bug, charp, 0);
@@ -53,13 +51,6 @@ static void rcu_unprotected(void)
 	(void)rcu_dereference(shared);
 }
 
-static void refcount_underflow(void)
-{
-	refcount_t count = REFCOUNT_INIT(0);
-
-	refcount_dec(&count);
-}
-
 static void list_corruption(void)
 {
 	LIST_HEAD(head);
@@ -87,21 +78,6 @@ static void timer_freed(void)
 	kfree(timer);
 }
 
-static void works(struct work_struct *work)
-{
-}
-
-static void work_freed(void)
-{
-	struct delayed_work *work = kzalloc(sizeof(*work), GFP_KERNEL);
-
-	if (!work)
-		return;
-	INIT_DELAYED_WORK(work, works);
-	schedule_delayed_work(work, 60 * HZ);
-	kfree(work);
-}
-
 static void leak(void)
 {
 	/*
@@ -124,18 +100,6 @@ static void use_after_free(void)
 	WRITE_ONCE(p[8], 1);
 }
 
-static void out_of_bounds(void)
-{
-	char *p = kmalloc(100, GFP_KERNEL);
-	char from[101] = {};
-	size_t len = sizeof(from);
-
-	OPTIMIZER_HIDE_VAR(p);
-	OPTIMIZER_HIDE_VAR(len);
-	memcpy(p, from, len);
-	kfree(p);
-}
-
 static void vmalloc_out_of_bounds(void)
 {
 	char *p = vmalloc(100);
@@ -146,32 +110,18 @@ static void vmalloc_out_of_bounds(void)
 	vfree(p);
 }
 
-static void double_free(void)
-{
-	char *p = kmalloc(64, GFP_KERNEL);
-
-	OPTIMIZER_HIDE_VAR(p);
-	kfree(p);
-	OPTIMIZER_HIDE_VAR(p);
-	kfree(p);
-}
-
 static const struct {
 	const char *name;
 	void (*plant)(void);
 } bugs[] = {
 	{ "sleep-in-atomic", sleep_in_atomic },
 	{ "rcu-unprotected", rcu_unprotected },
-	{ "refcount-underflow", refcount_underflow },
 	{ "list-corruption", list_corruption },
 	{ "timer-freed", timer_freed },
-	{ "work-freed", work_freed },
 	{ "leak", leak },
 	{ "lock-order", lock_order },
 	{ "use-after-free", use_after_free },
-	{ "out-of-bounds", out_of_bounds },
 	{ "vmalloc-out-of-bounds", vmalloc_out_of_bounds },
-	{ "double-free", double_free },
 };
 
 static int __init planted_init(void)
