@@ -15,6 +15,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 
 from tests.guest import flavour
 from tests.guest.fabric import devices, read, wait_until
@@ -106,8 +107,9 @@ def removals(site, traffic, rng):
     return acts, dict(zip(number, victims)), side
 
 
-def one_round(traffic, order, rng, tally):
-    """Builds, runs traffic, takes away what `order` says, and then the rest."""
+def one_round(traffic, order, rng):
+    """Builds, runs traffic, takes away what `order` says, and then the rest. Returns the acts, and whether both devices have
+    outlived them."""
     began = time.monotonic()
     site = Site()
     try:
@@ -130,7 +132,6 @@ def one_round(traffic, order, rng, tally):
             time.sleep(pause)
         for act in acts:
             act.finish()
-            tally.count(act)
         # Only if it was gone, or going, may the kernel have refused to delete it.
         if "delete the link" in order:
             wait_until("the link whose device is deleted goes", lambda: DEVICES[side] not in devices(), 20)
@@ -140,49 +141,27 @@ def one_round(traffic, order, rng, tally):
             traffic.signal(pid, signal.SIGCONT)
         time.sleep(0.02)
         traffic.kill_all()
-        if set(devices()) == set(DEVICES):
+        survived = set(devices()) == set(DEVICES)
+        if survived:
             wait_until("nothing of the programs is left", lambda: not leaks.resources(), 10)
-            tally.surviving += 1
     finally:
         site.take_down()
     wait_until("the module is free", lambda: not kernel.refcount(), 20)
     say(f"{size} bytes, {len(stopped)} stopped, built in {built - began:.2f} s, taken away in {acted - built:.2f} s: "
         + ", ".join(f"{act.what}{' (late)' if act.refused else ''} +{pause}" for act, pause in zip(acts, pauses)))
-
-
-class Tally:
-    """What was done, over all rounds."""
-
-    def __init__(self):
-        self.done = dict.fromkeys(ACTS, 0)
-        self.late = dict.fromkeys(ACTS, 0)
-        self.slowest = 0.0
-        self.rounds = self.surviving = 0
-
-    def count(self, act):
-        (self.late if act.refused else self.done)[act.what] += 1
-        self.slowest = max(self.slowest, act.seconds)
-
-    def note(self, report):
-        report.note(f"{self.rounds} rounds; " + ", ".join(f"{name} {n}" for name, n in self.done.items()) +
-                    f"; {sum(self.late.values())} acts came too late; the slowest took {self.slowest:.2f} s; "
-                    f"{self.surviving} rounds left both devices, with `rdma res` empty")
-        # An act that never comes to anything would be no test.
-        for name, n in self.done.items():
-            require(n, f"not once was there something to {name}")
+    return acts, survived
 
 
 def orders(report, all_orders, seed, slopes=not SHORT):
     """Runs rounds in these orders; measures what is left, before, on the way and after."""
     # What goes round in one machine must not be lost: it would be for want of a processor alone.
     command(["sysctl", "-q", "-w", "net.core.netdev_max_backlog=20000"])
-    tally = Tally()
-    samples = []
+    acts, surviving, samples = [], 0, []
 
-    def sample():
+    def sample(rounds):
         if loaded():
             unload()
-        samples.append((tally.rounds, leaks.Stock()))
+        samples.append((rounds, leaks.Stock()))
 
     with Traffic() as traffic:
         # The first rounds fill caches that stay; the others are measured in four parts, where slopes are judged.
@@ -190,14 +169,21 @@ def orders(report, all_orders, seed, slopes=not SHORT):
         marks = {warm + (len(all_orders) - warm) * part // parts for part in range(parts)}
         for number, order in enumerate(all_orders):
             if number in marks:
-                sample()
+                sample(number)
             try:
-                one_round(traffic, order, random.Random(seed + number), tally)
+                done, survived = one_round(traffic, order, random.Random(seed + number))
             except Failed as e:
                 raise Failed(f"round {number}, seed {seed + number}, {', '.join(order)}: {e}") from None
-            tally.rounds += 1
-        sample()
-    tally.note(report)
+            acts += done
+            surviving += survived
+        sample(len(all_orders))
+    done = Counter(act.what for act in acts if not act.refused)
+    report.note(f"{len(all_orders)} rounds; " + ", ".join(f"{name} {done[name]}" for name in ACTS) +
+                f"; {len(acts) - done.total()} acts came too late; the slowest took {max(act.seconds for act in acts):.2f} s; "
+                f"{surviving} rounds left both devices, with `rdma res` empty")
+    # An act that never comes to anything would be no test.
+    for name in ACTS:
+        require(done[name], f"not once was there something to {name}")
     # A kernel full of checks holds back what was freed; it has kmemleak instead.
     for line in leaks.judge(samples, slopes):
         report.note(line)

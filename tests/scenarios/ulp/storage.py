@@ -139,10 +139,8 @@ class Load:
     def __enter__(self):
         return self
 
-    def __exit__(self, failure, *_):
+    def __exit__(self, *_):
         if self.proc.poll() is None:
-            if failure:
-                self._show_threads()
             self.proc.kill()
             try:
                 self.proc.wait(5)
@@ -167,13 +165,6 @@ class Load:
         """Waits until a MiB more has been written."""
         before = self.written()
         wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + MIB, 60)
-
-    def _show_threads(self):
-        say(f"fio has written {self.written()} bytes")
-        for task in glob.glob(f"/proc/{self.proc.pid}/task/*"):
-            state = re.search(r"(?m)^State:\s*(.*)", read(f"{task}/status") or "")
-            stack = " < ".join(re.findall(r"(?m) (\w+)\+", read(f"{task}/stack") or ""))
-            say(f"{task}: {state and state[1]}, in {read(f'{task}/syscall')}: {stack}")
 
     def _alive(self):
         if self.proc.poll() is not None:

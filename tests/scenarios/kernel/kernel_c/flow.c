@@ -298,6 +298,8 @@ void run_flows(struct test *t, const struct run *runs, int count)
 	for (int i = 0; i < count; i++)
 		make_flow(t, &runs[i]);
 	list_for_each_entry(f, &t->flows, list) {
+		if (f->ended)
+			continue;
 		/* The first ones have no completion that could post them. */
 		if (f->run.context == IN_HANDLER)
 			post_some(f);
