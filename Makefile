@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# make demo         shows that it works, in a virtual machine
 # make shell        opens a prompt in a virtual machine with two RDMA devices; make shell DIR=folder shows it that one
 # make run CMD=...  runs a command there instead
 # make um           opens a prompt in the fast guest, a kernel that runs as a program; make um CMD=... runs a command there
@@ -11,11 +10,10 @@
 #                   in that guest
 # make check-fast   runs those that need no guest; make check-long what make check leaves out because it takes long
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
-#                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too, CHARTS=1
-#                   draws SVG; PROFILE='veth: SEND 64 B' shows what the instructions of a row are spent on, or where the
-#                   processors are; GUEST=um measures in the fast guest, at the machine's own speed
+#                   counts instructions alone, CHARTS=1 draws SVG; PROFILE='veth: SEND 64 B' shows what the instructions
+#                   of a row are spent on, or where the processors are; GUEST=um measures in the fast guest, at the
+#                   machine's own speed
 # make deb          builds the Debian packages, in build/deb
-# make check-debug  runs guest scenarios on a kernel full of checks, which make setup-debug makes
 #
 # They set the laboratory up first (make setup), in FERROCE_CACHE, by default ~/.cache/ferroce.
 #
@@ -33,7 +31,7 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 
-.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run trace pcaps um um-debug check check-fast check-long check-debug bench \
+.PHONY: all setup modules provider install install-provider uninstall deb shell run trace pcaps um um-debug check check-fast check-long bench \
 	clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
@@ -41,7 +39,7 @@ export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 all: modules provider
 
 help:
-	@sed -n '3,28s/^# \{0,1\}//p' Makefile
+	@sed -n '3,26s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -72,9 +70,6 @@ uninstall:
 deb:
 	@$(LAB) deb
 
-demo:
-	@$(LAB) demo
-
 shell:
 	@$(LAB) prompt $(if $(DIR),--dir '$(DIR)')
 
@@ -100,13 +95,7 @@ check-fast check-long:
 	@$(LAB) $@
 
 bench:
-	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(CHARTS),--charts) $(if $(PROFILE),--profile '$(PROFILE)') $(if $(AGAINST),--against '$(AGAINST)') $(if $(GUEST),--guest '$(GUEST)')
-
-setup-debug:
-	@$(LAB) setup-debug
-
-check-debug:
-	@$(LAB) check-debug $(if $(ONLY),--only '$(ONLY)')
+	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(CHARTS),--charts) $(if $(PROFILE),--profile '$(PROFILE)') $(if $(GUEST),--guest '$(GUEST)')
 
 clean:
 	@sh tests/lab/native.sh clean

@@ -67,7 +67,7 @@ def seeded():
 
 def shortened(full, short):
     """How much of the same to do, or which values to try: `short` on a kernel full of checks, where what counts is that
-    each path is walked. A scenario that cannot be made short so is left out by tests/lab/debug.py."""
+    each path is walked. What cannot be made short so is in LEFT_OUT of tests/lab/um.py."""
     return short if SHORT else full
 
 

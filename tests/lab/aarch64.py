@@ -326,7 +326,30 @@ def guest_setup(cross):
 # A model that every qemu has which Debian 12 or a later one brings, with the atomic instructions of ARMv8.1.
 CPU = "neoverse-n1"
 # What its guest loads before anything runs there.
-DRIVERS = ("virtio-rng", "9pnet_virtio", "9p", "veth", "ib_uverbs", "rdma_ucm")
+DRIVERS = "virtio-rng 9pnet_virtio 9p veth ib_uverbs rdma_ucm"
+# The first process of a guest without systemd and virtme-ng: it mounts what programs expect, runs one command, and ends the
+# machine.
+INIT = """#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns /run/lock
+modprobe -a @DRIVERS@
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
+ip link set lo up
+ulimit -l unlimited
+cd /srv/lab
+sh /srv/results/command.sh >/srv/results/output.txt 2>&1 </dev/null
+sync
+busybox reboot -f
+"""
 
 
 class Guest(boot.Guest):
@@ -343,13 +366,13 @@ class Guest(boot.Guest):
         slow = {"PYTHONDONTWRITEBYTECODE": "1", "FERROCE_SHORT": "1", "FERROCE_PATIENCE": str(3 * PATIENCE)}
         sets = " ".join(f"{k}={q(v)}" for k, v in (env | slow).items())
         (self.results / "command.sh").write_text(f"exec env {sets} {agent}\n", encoding="utf-8")
-        init = boot.write_init(self.work / "init", "cd /srv/lab; sh /srv/results/command.sh", "modprobe -a " + " ".join(DRIVERS))
+        (self.work / "init").write_text(INIT.replace("@DRIVERS@", DRIVERS), encoding="utf-8")
         append = "console=ttyAMA0 loglevel=7 log_buf_len=4M panic=-1 oops=panic apparmor=0 mitigations=off rdinit=/init"
         qemu = boot.machine("qemu-system-aarch64", "virt,accel=tcg", CPU, 1536, self.root.vmlinuz.resolve(), append, "-no-reboot",
                             *boot.folder_of_host(self.results, "results", "results"), "-initrd", f"{mnt}/initrd")
         return "\n".join([
             *boot.own_root(self.root.guest, mnt),
-            f"cp {q(str(init))} $M/init",
+            f"install -m 755 {q(str(self.work / 'init'))} $M/init",
             *extra,
             "cd $M",
             "find . | cpio --quiet -o -H newc -R 0:0 >$W/initrd",

@@ -1,31 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON in build/bench. And
-against an earlier ferroce, by the instructions that an operation takes."""
+"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON in build/bench."""
 
 import json
 import shlex
-import sys
 import time
-import tomllib
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Callable
 
 from tests.bench import charts, plan, summary
 from tests.guest.scenario import PATIENCE
-from tests.lab import boot, build, config, made, profile, say, tree, um
-from tests.lab.shell import in_good_order
+from tests.lab import boot, build, config, made, profile, say, um
 from tests.lab.suite import Reader
 
 OUT = config.BUILD / "bench"
-TREE = OUT / "tree"
-# The ratios to rdma_rxe that were reached, by how they were measured. Each run leaves its own beside bench.json, to be copied
-# here when they are better.
-REACHED = config.CHECKOUT / "tests/bench/reached.toml"
-# What is of ferroce itself: the rest of a tree measures it.
-PRODUCT = ("Kbuild", "rust", "userspace-provider")
-# The crates that cargo loads with the provider: they name each other by the folders of their own commit.
-WORKSPACE = ("Cargo.toml", "Cargo.lock", "tests/fuzz", "tests/host", "tests/hostile")
 # No figure for so long means that the guest hangs.
 SILENCE = 60 * PATIENCE
 LIMIT = 45 * 60
@@ -162,40 +150,13 @@ def bench_lines(root):
 
 def tell(bed, events, turns, faults, began):
     result = summary.summarize(events, turns["quick"])
-    record = REACHED.read_text(encoding="utf-8")
-    before = tomllib.loads(record)
-    now = summary.reached(result, bed.how)
-    faults = faults + summary.lost(before, summary.reached(result, bed.how, "most"))
-    OUT.mkdir(parents=True, exist_ok=True)
-    head = record.split("\n[")[0].rstrip()
-    (OUT / REACHED.name).write_text(f"{head}\n{summary.as_toml(summary.merged(before, now))}", encoding="utf-8")
     result |= {"kernel": bed.release, "how": bed.how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}
     show(result)
     if turns["rounds"] and result["instructions"]:
         about = f"{time.strftime('%Y-%m-%d')}; {summary.machine(result)}"
-        (OUT / "performance.md").write_text("\n".join(summary.page(result, before, about)) + "\n", encoding="utf-8")
+        (OUT / "performance.md").write_text("\n".join(summary.page(result, about)) + "\n", encoding="utf-8")
     return 1 if faults else 0
-
-
-def compare(root, revision):
-    """Counts the instructions of an operation here, and with the module and the provider of an earlier commit under
-    the same benchmark; shows by how much they differ. What rdma_rxe's own differ by is the benchmark's."""
-    status = run(root, quick=False, count=True)
-    now = json.loads((OUT / "bench.json").read_text(encoding="utf-8"))["instructions"]
-    tree.copy(TREE)
-    tree.earlier(TREE, revision, PRODUCT + WORKSPACE)
-    # What was reached since is no fault of an earlier commit.
-    (TREE / REACHED.relative_to(config.CHECKOUT)).write_text("", encoding="utf-8")
-    say.step(f"the same with {', '.join(PRODUCT)} of {revision}")
-    done = in_good_order([sys.executable, "-m", "tests.lab", "bench", "--count"], cwd=TREE)
-    made = TREE / "build/bench/bench.json"
-    if done.returncode or not made.exists():
-        raise say.LabError(f"the benchmark did not run with {revision}: see above")
-    before = json.loads(made.read_text(encoding="utf-8"))["instructions"]
-    say.line(f"\nInstructions of one operation against {revision}:")
-    say.table(*summary.changes(before, now))
-    return status
 
 
 def boot_and_measure(bed, wanted, on_event=lambda guest, event: None):

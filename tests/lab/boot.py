@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.guest.scenario import PATIENCE
-from tests.lab import config, debian, disk, processors
+from tests.lab import config, debian, disk
 from tests.lab.say import LabError
 from tests.lab.shell import captured, in_namespace, kill_group, overlay
 
@@ -67,37 +67,6 @@ def folder_of_host(path, name, tag):
     """Words for qemu: a folder of the host that a guest mounts by this tag."""
     return ["-fsdev", f"local,id={name},path={path},security_model=none,multidevs=remap",
             "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
-
-
-# The first process of a guest without systemd and virtme-ng: it mounts what programs expect, runs one command, and ends the
-# machine.
-INIT = """#!/bin/sh
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t debugfs debugfs /sys/kernel/debug
-mount -t devtmpfs dev /dev
-mkdir -p /dev/pts /dev/shm
-mount -t devpts devpts /dev/pts
-mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs tmpfs /tmp
-mount -t tmpfs tmpfs /run
-mkdir -p /run/netns /run/lock
-@DRIVERS@
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
-ip link set lo up
-ulimit -l unlimited
-@COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
-sync
-busybox reboot -f
-"""
-
-
-def write_init(path, command, drivers=":"):
-    """Makes a file of that."""
-    path.write_text(INIT.replace("@DRIVERS@", drivers).replace("@COMMAND@", command), encoding="utf-8")
-    path.chmod(0o755)
-    return path
 
 
 def kvm_works(root):
@@ -182,6 +151,9 @@ EMULATED = "tsc=reliable clocksource=tsc no_timer_check damon_stat.enabled=N"
 # What a guest loads before it has its root: for its disks, and for the devices that it was booted with.
 DRIVERS = "virtio_console virtio_net e1000 virtio_rng virtio_blk erofs overlay"
 
+# For `make bench PROFILE=`. The path of a socket has to be short: it is seen from where qemu starts, the folder mnt/b below.
+MONITOR = ["-qmp", "unix:../../monitor,server=on,wait=off"]
+
 # Two network cards of a kind on one wire, for each kind.
 CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netdev={kind}{n}"
                  for hub, kind in enumerate(("virtio-net-pci", "e1000")) for n in (1, 2))
@@ -244,7 +216,6 @@ class Guest:
         self.results.mkdir(parents=True, exist_ok=True)
         self.console = self.work / "console.log"
         self.output = self.work / "output.log"
-        self.registers = self.work / "registers.log"
         self.kvm = kvm and not counting
         self.counting = counting
         self.machine = machine
@@ -275,7 +246,7 @@ class Guest:
             vng += ["--disable-kvm", "--append", EMULATED]
         # The same root once more, as what it is made of: a program starts from it in half of the time.
         changes = f"{mnt}/changes"
-        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes) + processors.OPTIONS)} {CARDS}"
+        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes) + MONITOR)} {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
                    + ("" if self.kvm else f" -cpu {self.machine.cpu}") + (" -icount shift=0" if self.counting else "")
                    + f" {self.more}".rstrip())
@@ -317,14 +288,6 @@ class Guest:
 
     def ask(self):
         """Has a kernel that hangs say more, where there is a way."""
-
-    def symbols(self):
-        """The names of the kernel's addresses: none, for it is at others than it was linked for."""
-        return processors.Symbols()
-
-    def processors(self):
-        """A line about where each processor stands; the whole of it is added to `registers`."""
-        return processors.look(self.work, self.symbols(), self.registers)
 
     def console_tail(self, lines=25):
         return tail_of(self.console, lines)

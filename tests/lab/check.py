@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from tests.guest import flavour
 from tests.guest.scenario import SEED, load_all
 from tests.judges.kernel import complaints
-from tests.lab import aarch64, boot, build, checks, config, crates, fresh, host, made, say, skips, suite, um
+from tests.lab import aarch64, boot, build, checks, config, fresh, host, made, say, skips, suite, um
 from tests.lab.suite import Result
 
 # Seconds for everything, with the set-up: less than CI gives (see .ci/run), so that there is always a sum. The aim is
@@ -99,10 +99,8 @@ def list_all(root):
 class Sum:
     """What is told at the end, however it comes: of every test that was picked, also of those that did not run."""
 
-    def __init__(self, picked, kernel="stock", whole=False):
+    def __init__(self, picked):
         self.picked = picked
-        self.kernel = kernel
-        self.whole = whole
         self.results = []
         # The emulator's faults for which guests were booted again.
         self.again = []
@@ -125,7 +123,7 @@ class Sum:
         else:
             why = f"not run: the run was ended by {kind.__name__} {error}" if kind else "not run"
         if flavour.current().is_ferroce:
-            self.results = skips.judge(self.results, self.kernel, self.whole and not kind)
+            self.results = [skips.judge(one) for one in self.results]
         self.results += [Result(name, "failed", why) for name in self.picked if name not in have]
         self.status = finish(self.results, self.again)
         return isinstance(error, say.LabError)
@@ -181,7 +179,7 @@ def run(root, only, with_module, guest=""):
     plan = choose(only, guest)
     if not plan.everything():
         raise say.LabError(f"nothing of {only} runs here: {plan.left_out[0].detail}")
-    with Sum(plan.everything(), "stock", not picks(only) and not guest) as total:
+    with Sum(plan.everything()) as total:
         total.results += plan.left_out
         # Before anything runs beside anything: what is built is built in one place. Of each module most is one crate, which
         # takes one processor; so does what the guests run.
@@ -224,9 +222,6 @@ def run(root, only, with_module, guest=""):
                 if ended.is_set():
                     return
                 total.add(host.run(test, root))
-            if not picks(only):
-                # Now everything is there that cargo builds.
-                crates.keep()
 
         # The fast guest, of which there is one at a time, has the longest way: so it begins at once. Beside it run the tests
         # of the host, and a guest for what most are for. The first that is done boots another machine while there are

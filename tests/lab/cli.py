@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 
-from tests.lab import (bench, build, check, config, deb, debug, host, kernels, made, mutants, planted, prompt, say,
-                       setup, translations, um)
+from tests.lab import bench, build, check, config, deb, host, kernels, mutants, planted, prompt, say, setup, translations, um
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 
@@ -38,7 +37,6 @@ def parser():
     word("modules", "build the module for the kernel of the root", modules)
     word("provider", "build the provider in the root", provider, ("--copy", {"help": "also copy it there"}))
     word("deb", "build the Debian packages", lambda root, args: deb.show(deb.make(root)))
-    word("demo", "show that it works", demonstrate)
     word("check", "run every test", checked, only, flag("--list", "list the tests and run none"),
          flag("--all-kernels", "a few tests on every kernel there is"),
          ("--guest", {"choices": ("stock", *um.KINDS), "default": "", "help": "scenarios alone, in this guest"}))
@@ -58,11 +56,8 @@ def parser():
     word("bench", "measure against the kernel's own rdma_rxe", benched, flag("--quick", "one round, fewer rows"),
          flag("--count", "count instructions alone"),
          ("--profile", {"metavar": "ROW", "help": "show what the instructions of an operation are spent on"}),
-         ("--against", {"metavar": "REVISION", "help": "count them with the module and provider of a commit too"}),
          ("--guest", {"choices": ("stock", "um"), "default": "stock", "help": "measure in this guest"}),
          flag("--charts", "draw how figures change with size and number of QPs"))
-    word("setup-debug", "make the debug kernel", debug_kernel)
-    word("check-debug", "run scenarios on the debug kernel", lambda root, args: debug.run(root, args.only), only)
     word("shell", "a shell in the root, for a look around", shell, command)
     for name, kind in um.KINDS.items():
         word(name, "a prompt, or a command, in the fast guest", in_fast_guest, shown, limit, command, kind=kind)
@@ -122,12 +117,6 @@ def provider(root, args):
         build.copy(made_one, config.CHECKOUT / args.copy)
 
 
-def demonstrate(root, _args):
-    # Late: the scenarios that it names would stand before all others, which run in the order in which they are imported.
-    from tests.lab import demo
-    return demo.run(root, with_module())
-
-
 def checked(root, args):
     if args.all_kernels:
         return kernels.run(root, args.only)
@@ -139,19 +128,12 @@ def benched(root, args):
     if args.charts:
         return bench.draw(root, native)
     if native:
-        if args.against or args.count or args.profile:
+        if args.count or args.profile:
             raise LabError("the fast guest counts no instructions: leave GUEST=um away")
         return bench.run_native(root, args.quick)
     if args.profile:
         return bench.spent(root, args.profile)
-    if args.against:
-        return bench.compare(root, args.against)
     return bench.run(root, args.quick, args.count)
-
-
-def debug_kernel(root, _args):
-    kernel = made.make(root, debug.KIND)
-    say.step(f"ready: debug kernel {kernel.release} in {kernel.folder}")
 
 
 def shell(root, args):

@@ -6,15 +6,20 @@ names all that it carries out (`log exec`), for some whole operations. While a t
 looked at again and again: what it does, what it waits for, and whether it sleeps.
 """
 
+import bisect
+import json
 import os
 import re
+import socket
 import subprocess
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from tests.bench import plan
-from tests.lab import processors, say
+from tests.lab import say
 
 # At least so many instructions are looked at, and so many batches of operations.
 INSTRUCTIONS, BATCHES = 2_000_000, 4
@@ -55,7 +60,38 @@ DRIVER_MODULES = ("ferroce", "rdma_rxe")
 # Words of the stack that are looked at for that, and seconds between two looks.
 WORDS, PAUSE = 60, 0.01
 STACK = re.compile(r"RSP=([0-9a-f]+)")
+STATE = re.compile(r"^CPU#(\d+)$.*?^RIP=([0-9a-f]+) RFL=[0-9a-f]+ [^\n]* CPL=(\d) [^\n]*HLT=(\d)", re.M | re.S)
+# Seconds that the emulator has for an answer.
+PATIENT = 30
 OTHER = "other of the kernel"
+
+
+@contextmanager
+def monitor(folder):
+    """A function that asks the emulator in this folder as one would at its monitor."""
+    # Short, however long the folder's own path is.
+    short = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.settimeout(PATIENT)
+            wire.connect(f"/proc/self/fd/{short}/monitor")
+            with wire.makefile("rw", encoding="utf-8") as talk:
+                talk.readline()
+
+                def execute(command, **arguments):
+                    talk.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
+                    talk.flush()
+                    for line in talk:
+                        answer = json.loads(line)
+                        if "return" in answer or "error" in answer:
+                            return answer.get("return") or str(answer.get("error", ""))
+                    raise OSError("the emulator has hung up")
+
+                execute("qmp_capabilities")
+                # A monitor's lines are for a terminal.
+                yield lambda line: execute("human-monitor-command", **{"command-line": line}).replace("\r", "")
+    finally:
+        os.close(short)
 
 
 @dataclass
@@ -99,7 +135,7 @@ def look(guest, mark, batch):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    with processors.monitor(guest.work) as ask:
+    with monitor(guest.work) as ask:
         ask("stop")
         ask("one-insn-per-tb on")
         ask("logfile ../../instructions")
@@ -118,9 +154,19 @@ def look(guest, mark, batch):
 class Names:
     """Functions and programs by address."""
 
+    # Bytes that the last function may have. No function is known to end: what is far behind the last one is none, such as a
+    # -1 on a stack.
+    LAST = 4096
+
     def __init__(self, symbols, maps):
         """From /proc/kallsyms, and /proc/PID/maps of the program."""
-        self.kernel = processors.Symbols(symbols)
+        self.functions = []
+        for line in symbols.splitlines():
+            address, kind, name, *module = line.split()
+            if kind in "tTwW":
+                self.functions.append((int(address, 16), name, module[0].strip("[]") if module else ""))
+        self.functions.sort(key=itemgetter(0))
+        self.starts = [start for start, _, _ in self.functions]
         self.maps = []
         for line in maps.splitlines():
             place, _, _, _, _, *path = line.split(maxsplit=5)
@@ -131,8 +177,11 @@ class Names:
         """The function and its module; the file, of a program."""
         if address < 1 << 63:
             return next((name for first, last, name in self.maps if first <= address < last), "another program"), PROGRAM
-        found = self.kernel.find(address)
-        return found[1:] if found else (f"{address:#x}", "")
+        at = bisect.bisect_right(self.starts, address) - 1
+        if at < 0 or address > self.starts[-1] + self.LAST:
+            return f"{address:#x}", ""
+        # Of several names at one address the first one.
+        return self.functions[bisect.bisect_left(self.starts, self.starts[at])][1:]
 
 
 def area(name, module):
@@ -201,11 +250,11 @@ class Sampler:
                 for cpu, counts in sorted(self.found.items())}
 
     def _run(self):
-        with processors.monitor(self.guest.work) as ask:
+        with monitor(self.guest.work) as ask:
             while not self.ended.wait(PAUSE):
                 registers = ask("info registers -a")
                 stacks = STACK.findall(registers)
-                for cpu, address, _, ring, halted in processors.STATE.findall(registers):
+                for cpu, address, ring, halted in STATE.findall(registers):
                     what = self._what(ask, int(address, 16), ring, halted == "1", stacks[int(cpu)])
                     self.found.setdefault(cpu, Counter())[what] += 1
 

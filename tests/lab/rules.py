@@ -9,7 +9,6 @@ from pathlib import Path
 
 from command.trace import calls
 from tests.lab import config, documents
-from tests.lab.imports import check_circles
 
 CHECKOUT = config.CHECKOUT
 
@@ -402,4 +401,4 @@ def violations(meaningless):
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
     for name in documents.MAPS:
         found += documents.check_names(name, read(name), rust)
-    return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_circles(rust) + check_homonyms(rust)
+    return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_homonyms(rust)

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import boot, config, crates, debian, disk
+from tests.lab import boot, config, debian, disk
 from tests.lab.locks import SETTING_UP, lock
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, run
@@ -59,7 +59,6 @@ def setup(refresh=False):
         newer_emulator(root)
         browser(root)
         cargo_fetch(root)
-    crates.seed()
     return root
 
 

@@ -271,25 +271,13 @@ def since(console, mark):
 class Phase:
     """Something that a guest is at, with the seconds that it has for that, and those that it is waited for beyond."""
 
-    # Of its time, after which the guest's processors are looked at: while the agent has not yet killed what hangs.
-    NEARLY = 0.9
-
-    def __init__(self, limit, grace=0, name=""):
+    def __init__(self, limit, grace=0):
         self.began = time.monotonic()
         self.limit = limit
         self.grace = grace
-        self.name = name
-        self.looked = False
 
     def late(self):
         return time.monotonic() - self.began > self.limit + self.grace
-
-    def look(self, guest):
-        """Says once where the guest's processors stand when it has not much time left."""
-        if not self.looked and time.monotonic() - self.began > self.NEARLY * self.limit:
-            self.looked = True
-            say.line(f"    {self.name or 'the guest'} has used {self.NEARLY:.0%} of its {self.limit} s; "
-                     f"{'; '.join(guest.processors())}; registers: {guest.registers}")
 
 
 def watch(guest, queue, lists, todo, finish, deadline):
@@ -312,7 +300,7 @@ def watch(guest, queue, lists, todo, finish, deadline):
                 phase = Phase(BETWEEN)
             elif kind == "start":
                 running = event["name"]
-                phase = Phase(event["limit"], guest.GRACE, running)
+                phase = Phase(event["limit"], guest.GRACE)
             elif kind == "end":
                 name = event["name"]
                 if name in todo:
@@ -349,5 +337,4 @@ def watch(guest, queue, lists, todo, finish, deadline):
             if not up:
                 return None, f"the guest did not boot within {guest.BOOT_LIMIT} s"
             return running or (todo or [POWER_OFF])[0], "the guest hangs"
-        phase.look(guest)
         time.sleep(0.1)

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tests.lab import config, deb, dkms, fresh, rules, say
+from tests.lab import config, deb, dkms, rules
 from tests.lab.shell import captured
 from tests.lab.test_native import program
 
@@ -15,23 +15,6 @@ RELEASE = "7.3.4+deb13-amd64"
 
 
 class Templates(unittest.TestCase):
-    def test_every_template(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for path in (config.CHECKOUT / "debian").glob("*.in"):
-                (folder / path.name).write_bytes(path.read_bytes())
-            deb.fill_in(folder, {"RELEASE": RELEASE, "SOURCE": "linux-source-7.3", "CC_PACKAGE": "gcc-14"})
-            made = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.suffix != ".in"}
-        self.assertEqual(set(made), {"control", f"ferroce-modules-{RELEASE}.postinst",
-                                     f"ferroce-modules-{RELEASE}.postrm"})
-        for text in made.values():
-            self.assertNotRegex(text, r"@[A-Z_]+@")
-            self.assertIn(RELEASE, text)
-
-    def test_values(self):
-        class Root:
-            release, cc = RELEASE, "x86_64-linux-gnu-gcc-14"
-        self.assertEqual(deb.values(Root), {"RELEASE": RELEASE, "SOURCE": "linux-source-7.3", "CC_PACKAGE": "gcc-14"})
 
     def test_all_sources_are_as_old_as_the_changelog(self):
         with tempfile.TemporaryDirectory() as name:
@@ -40,36 +23,6 @@ class Templates(unittest.TestCase):
             count = sum(path.is_file() for path in (Path(name) / "x").rglob("*"))
         self.assertEqual(times, {deb.changed_at()})
         self.assertGreater(count, len(rules.sources()))
-
-
-class Renumbered(unittest.TestCase):
-    def test_number_and_build(self):
-        module = b"x" + deb.BUILD_ID + b"i" * 20 + b"version=0.1.0\0\0end"
-        made = deb.renumbered(module, "0.1.0", "0.1.1")
-        self.assertIn(b"version=0.1.1\0", made)
-        self.assertEqual(len(made), len(module))
-        self.assertNotIn(b"i" * 20, made)
-        self.assertTrue(made.endswith(b"\0end"))
-
-    def test_following(self):
-        for old, new in (("0.1.0", "0.1.1"), ("0.1.9", "0.2.9"), ("1.9.9", "2.9.9")):
-            self.assertEqual(deb.following(old), new)
-
-    def test_refusals(self):
-        for module in (b"version=0.1.0\0", deb.BUILD_ID + b"i" * 20 + b"version=0.2.0\0"):
-            with self.assertRaises(say.LabError):
-                deb.renumbered(module, "0.1.0", "0.1.1")
-
-
-class Fresh(unittest.TestCase):
-    def test_asked_for(self):
-        control = ("Source: x\nBuild-Depends: gcc\n\n"
-                   "Package: ferroce\nDepends: ${misc:Depends}, python3, linux-image-@RELEASE@, a (>= 3) | b,\n c,\n"
-                   " ferroce-provider (= 1)\nRecommends: d\nSuggests: e\n\nPackage: ferroce-dkms\nDepends: bc\n")
-        self.assertEqual(fresh.asked_for(control), ["a", "c", "d", "python3"])
-
-    def test_ours(self):
-        self.assertLessEqual({"libibverbs1", "ibverbs-utils", "rdma-core", "iproute2"}, set(fresh.asked_for()))
 
 
 class InstalledByDkms(unittest.TestCase):

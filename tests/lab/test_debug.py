@@ -7,12 +7,11 @@ import re
 import tempfile
 import unittest
 from pathlib import Path
-from unittest import mock
 
-from tests.guest import agent, scenario
+from tests.guest import scenario
 from tests.guest.scenario import Failed, Report
 from tests.judges import kernel
-from tests.lab import checks, config, debug
+from tests.lab import checks, config
 from tests.scenarios.debug import debug as guest
 
 scenario.load_all()
@@ -118,27 +117,3 @@ class Planted(unittest.TestCase):
                 result = agent.judge({"status": "passed", "detail": ""}, lines, [], "KASAN: slab-use-after-free")
                 self.assertEqual(result["status"], status, lines)
             self.assertEqual(agent.judge({"status": "passed", "detail": ""}, [report], [])["status"], "failed")
-
-
-class Choice(unittest.TestCase):
-    """All scenarios run but those with a reason."""
-
-    def test_all(self):
-        plan = debug.choose("")
-        finds = [f"debug.finds.{bug}" for bug, _ in guest.PLANTS]
-        names = list(scenario.REGISTRY)
-        self.assertEqual(sorted(plan.everything() + [r.name for r in plan.left_out]), sorted(names))
-        self.assertFalse(set(plan.watched.names) & set(plan.other.names))
-        self.assertTrue(all(r.status == "skipped" and r.detail for r in plan.left_out))
-        # Reports of planted bugs switch lockdep off.
-        self.assertEqual((plan.watched.last, plan.watched.once), (["debug.lockdep", "debug.leaks"], finds))
-        self.assertEqual((plan.other.last, plan.other.once), (["debug.lockdep"], []))
-
-    def test_some(self):
-        for only, want in (("verbs.fence", ["verbs.fence", "debug.lockdep", "debug.leaks"]),
-                           ("debug.lockdep", ["debug.lockdep"]), ("debug.finds.leak", ["debug.finds.leak"])):
-            plan = debug.choose(only)
-            self.assertEqual((plan.everything(), plan.other.names), (want, []))
-        # One that is misspelt among others would be taken for passed.
-        with self.assertRaisesRegex(debug.LabError, "called nothing, verbs.fense"):
-            debug.choose("verbs.fence,nothing,verbs.fense")

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The planted faults can be planted, and the tests that shall notice them exist."""
 
-import os
-import tempfile
 import unittest
-from pathlib import Path
 
-from tests.lab import check, config, planted, tree
+from tests.lab import check, config, planted
 
 
 class Faults(unittest.TestCase):
@@ -29,34 +26,6 @@ class Faults(unittest.TestCase):
         for fault in planted.faults():
             with self.subTest(fault.name):
                 self.assertTrue(any(check.wanted(test, name) for test in whole for name in fault.notice.split(",")))
-
-    def test_each_is_tried_in_the_cheapest_tier_first(self):
-        order = [planted.HOST, planted.FAST, planted.STOCK]
-        notice = "packages.install,verbs.large-mr,verbs.fence,host.ferroce-core"
-        tiers = planted.tiers(planted.Fault("x", "", "f", "a", "b", notice))
-        self.assertEqual([tier for tier, _names in tiers], order)
-        self.assertEqual(tiers[0][1], ["host.ferroce-core"])
-        self.assertTrue(all(name.startswith("verbs.fence") for name in tiers[1][1]), tiers)
-        self.assertIn("packages.install", tiers[2][1])
-
-    def test_what_can_be_run_here_can_be_run_in_the_copy(self):
-        names = ("command/ferroce", "tests/guest/coldplug.sh", "Makefile")
-        with tempfile.TemporaryDirectory() as folder:
-            tree.copy(Path(folder))
-            for name in names:
-                with self.subTest(name):
-                    self.assertEqual(os.access(Path(folder) / name, os.X_OK), os.access(config.CHECKOUT / name, os.X_OK))
-                    # As where a copy was made before.
-                    (Path(folder) / name).chmod(0o600)
-            tree.copy(Path(folder))
-            self.assertTrue(os.access(Path(folder) / names[0], os.X_OK))
-
-    def test_what_is_not_there_once_is_said(self):
-        fault = planted.Fault("x", "", "f", "a", "b", "")
-        for text in ("", "aa"):
-            with self.assertRaises(planted.say.LabError):
-                fault.plant(text)
-        self.assertEqual(fault.plant("cac"), "cbc")
 
     def test_failures_are_read_from_the_lines_of_check(self):
         text = "passed     1.2 s  a.b\nfailed     3.0 s  c.d: why\nfailed    12.5 s  e.f\n\nfailed:\n  c.d: why\n"

@@ -7,7 +7,6 @@ import io
 import json
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -15,7 +14,7 @@ from unittest import mock
 from tests.guest import agent
 from tests.guest.scenario import Scenario
 from tests.judges import kernel
-from tests.lab import boot, check, config, host, say, suite
+from tests.lab import boot, check, config, say, suite
 
 PANIC = "[    2.483695] Kernel panic - not syncing: Fatal exception in interrupt"
 # What every guest says while it boots.
@@ -142,10 +141,6 @@ class Boots(Guests):
                 self.assertEqual([(name, status) for name, (status, _) in found.items()], [(name, "failed") for name in fails[:1]])
                 self.assertTrue(all(fails[1] in detail for _, detail in found.values()), found)
 
-    def test_a_guest_that_stays_fails(self):
-        found = self.run_boots(["a"], ([*self.RAN, DONE], [END]), still_there=True)
-        self.assertIn("did not power off", found[suite.POWER_OFF][1])
-
     def test_the_emulator_s_fault_is_counted(self):
         # What an earlier scenario was allowed does not hide it.
         allowed = [*Reports.OOM, "[ 5.0] lab: end a: passed", "[ 5.1] lab: begin b", *FORGOTTEN]
@@ -160,19 +155,6 @@ class Boots(Guests):
         for said in ("int3", "RIP: 0010:0xffffffffc0a51231", "<cc>"):
             self.assertIn(said, found["a"][1])
         self.assertEqual((found["a"][0], self.again), ("failed", []))
-
-    def test_what_a_failure_printed_is_kept(self):
-        failed = passed("a") | {"status": "failed", "detail": "not so"}
-        self.run_boots(["a", "b"], ([UP, begin("a"), failed, begin("b")], [PANIC]), printed="Traceback\n\nFailed: not so\n")
-        self.assertEqual(self.printed, dict.fromkeys("ab", ["Traceback", "Failed: not so"]))
-        self.run_boots(["a"], ([*self.RAN, DONE], [END]), printed="all is well\n")
-        self.assertEqual(self.printed, {"a": []})
-
-    def test_of_one_that_hangs_it_is_said_once_where_its_processors_are(self):
-        with mock.patch.object(boot.Guest, "processors", return_value=["processor 0: halted"]) as asked:
-            found = self.run_boots(["a"], ([UP, begin("a") | {"limit": 0}], []), still_there=True, grace=0.5)
-        self.assertEqual((found["a"], asked.call_count), (("failed", "the guest hangs"), 1))
-        self.assertIn("a has used 90% of its 0 s; processor 0: halted;", sys.stdout.getvalue())
 
     def test_time_runs_out(self):
         found = self.run_boots(["a", "b"], ([UP, begin("a")], []), limit=-1, still_there=True)
@@ -209,41 +191,6 @@ class HandedOut(Guests):
         self.assertEqual((found.pop(first)[0], set(found.values())), ("failed", {("passed", "")}))
         self.assertEqual(self.handed(), [[[first, second]], [[second], *others, []]])
 
-    def test_one_that_does_not_boot_fails_everything(self):
-        found = self.run_boots(self.NAMES, ([], ["no root"]))
-        self.assertEqual((set(found), {status for status, _ in found.values()}), (set(self.NAMES), {"failed"}))
-
-    def test_shared(self):
-        queue = suite.Queue(self.NAMES, last=["last"], once=["once"])
-        one, two = queue.lists(), queue.lists()
-        self.assertEqual([next(one), next(two)], self.LISTS[:2])
-        self.assertEqual([list(two), list(one)], [[*self.LISTS[2:], ["last", "once"]], [["last"]]])
-        self.assertEqual((list(queue.lists()), queue.rest()), ([], []))
-
-    def test_a_failure_ends_both(self):
-        def waits():
-            while not queue.ended:
-                time.sleep(0.01)
-
-        def fails():
-            raise say.LabError("no disk")
-
-        queue = suite.Queue(self.NAMES)
-        with self.assertRaises(SystemExit), suite.beside([queue], [waits]):
-            sys.exit(143)
-        self.assertTrue(queue.ended)
-        with self.assertRaisesRegex(say.LabError, "no disk"), suite.beside([suite.Queue(self.NAMES)], [fails]):
-            pass
-
-    def test_a_guest_is_ended_with_the_queue(self):
-        queue = suite.Queue(self.NAMES)
-        watched = []
-        with self.assertRaises(SystemExit), suite.beside([queue], [lambda: watched.append(suite.watch(
-                mock.Mock(alive=lambda: True, BOOT_LIMIT=600, results=self.place), queue, iter(()),
-                [], None, time.monotonic() + 600))]):
-            sys.exit(143)
-        self.assertEqual(watched, [None])
-
 
 class Total(unittest.TestCase):
     """The sum comes whatever happens."""
@@ -275,43 +222,6 @@ class Total(unittest.TestCase):
         self.assertEqual((total.status, self.told()[0]), (1, {"a": "failed"}))
         self.assertIn("no disk", self.told()[2])
 
-    def test_the_last_words_of_a_failure(self):
-        printed = [f"line {n}" for n in range(check.LINES + 1)]
-        with check.Sum(["a", "b"]) as total:
-            total.add(suite.Result("a", "failed", "exit 1", printed=printed))
-        sum_of_it = self.told()[2].split("\nfailed:\n")[1].splitlines()
-        self.assertEqual(sum_of_it[:2], ["  b: not run", "  a: exit 1"])
-        self.assertEqual(sum_of_it[2:-2], [f"    | {line}" for line in printed[1:]])
-
-    def test_a_complaint_of_the_kernel_s_is_shown_from_its_beginning(self):
-        with check.Sum([]) as total:
-            total.add(suite.Result("a", "failed", "kernel: x", log=["hello", *FREED], printed=["a line of the test"]))
-        text = self.told()[2]
-        self.assertIn(f"a: kernel: x\n    | {FREED[0]}\n    | {FREED[1]}\n", text)
-        self.assertNotIn("| hello", text)
-        self.assertNotIn("a line of the test", text)
-
-    def test_many_failures_fit_the_end_of_a_log(self):
-        with check.Sum([]) as total:
-            for n in range(2 * check.SHOWN):
-                total.add(suite.Result(f"t{n}", "failed", f"{n}", printed=["x"] * suite.PRINTED))
-        shown = self.told()[2].split("\nfailed:\n")[1].splitlines()
-        self.assertEqual([line for line in shown[:check.SHOWN] if "|" in line], [])
-        self.assertEqual(sum("|" in line for line in shown), check.IN_ALL // check.SHOWN * check.SHOWN)
-        self.assertLessEqual(len(shown[check.SHOWN:]), 31)
-
-    def test_what_a_host_test_printed_is_kept(self):
-        def fails(_root):
-            raise host.Bad("not so", "one\ntwo\n")
-
-        with mock.patch.object(host, "CHECKOUT", config.BUILD):
-            found = host.judge(host.Test("host.x", "", fails), None)
-        self.assertEqual((found.status, found.printed), ("failed", ["one", "two"]))
-
-    def test_time_for_the_sum(self):
-        outer = (config.CHECKOUT / ".ci/run").read_text(encoding="utf-8").rsplit("timeout", 1)[1].split()[1]
-        self.assertLessEqual(check.LIMIT + 300, int(outer))
-
 
 class Picks(unittest.TestCase):
     """What ONLY= means."""
@@ -329,10 +239,6 @@ class Picks(unittest.TestCase):
             with self.assertRaises(say.LabError) as e:
                 check.pick_tests(only, self.KNOWN)
             self.assertIn(only.rsplit(",", maxsplit=1)[-1], str(e.exception))
-
-    def test_a_whole_run(self):
-        self.assertEqual(check.pick_tests("", self.KNOWN),
-                         ["host.lab", "verbs.fence.loop-wire", "verbs.fence.veth", "verbs.fences", "pyverbs.rounds"])
 
 
 class Agent(unittest.TestCase):
@@ -433,11 +339,6 @@ class Words(unittest.TestCase):
 
         with mock.patch.multiple(kernel.os, open=mock.DEFAULT, lseek=mock.DEFAULT, read=read):
             self.assertEqual(kernel.Log().new(), [kernel.LOST, "hello"])
-
-    def test_a_panic_of_a_rust_test_is_what_says_most(self):
-        text = ("\nrunning 1 test\ntest layout ... FAILED\n\nthread 'layout' (7) panicked at tests/sources.rs:41:13:\n"
-                "no rdma-core source in /x: unpack it there\n")
-        self.assertEqual(host.first_error(text), "layout: no rdma-core source in /x: unpack it there")
 
 
 class Reports(unittest.TestCase):

@@ -143,20 +143,12 @@ class Guest(boot.Guest):
                  self.script], stdin=keys, stdout=screen or out, stderr=err, pass_fds=(self.lock.fileno(),),
                 start_new_session=True)
 
-    def _threads(self):
-        """The host's number of the process that is the kernel, and the states of its threads."""
+    def _kernel(self):
+        """The host's number of the process that is the kernel."""
         pid = str(self.proc.pid)
         for _generation in ("the shell", "the kernel"):
             pid = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()[0]
-        return pid, [stat.read_text(encoding="ascii").rsplit(") ", 1)[1][0]
-                        for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-
-    def processors(self):
-        """What its threads do: of each processor that works one runs."""
-        with suppress(OSError, IndexError):
-            pid, states = self._threads()
-            return [f"threads of process {pid}: {''.join(states)}"]
-        return ["it has gone"]
+        return pid
 
     def ask(self):
         """Has a kernel that hangs say what each of its tasks waits for. It listens in its interrupts."""
@@ -164,7 +156,7 @@ class Guest(boot.Guest):
             wire.settimeout(10)
             # It answers who has a name.
             wire.bind(f"\0ferroce-um-{os.getpid()}")
-            wire.connect(f"/proc/{self._threads()[0]}/root/tmp/uml/lab/mconsole")
+            wire.connect(f"/proc/{self._kernel()}/root/tmp/uml/lab/mconsole")
             text = b"sysrq t"
             wire.send(struct.pack("=III512s", 0xCAFEBABE, 2, len(text), text))
             wire.recv(1024)
