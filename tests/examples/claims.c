@@ -43,10 +43,7 @@ static int post_write(uint32_t lkey, uint32_t rkey, int flags)
 
 static void show_write(const char *what, uint32_t lkey, uint32_t rkey, int flags)
 {
-	int rc = post_write(lkey, rkey, flags);
-
-	if (rc)
-		give_up("ibv_post_send", rc);
+	must("ibv_post_send", post_write(lkey, rkey, flags));
 	printf("    %s: %s\n", what, ibv_wc_status_str(next_completion(sent).status));
 }
 
@@ -75,12 +72,9 @@ int main(int argc, char **argv)
 	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
 	received = ibv_create_cq(context, 16, NULL, NULL, 0);
 	printf("    without any domain: %s\n", sent && received ? "made" : strerror(errno));
-	pd = ibv_alloc_pd(context);
-	if (!pd)
-		give_up("ibv_alloc_pd", errno);
-	mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!mr)
-		give_up("ibv_reg_mr", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE |
+					   IBV_ACCESS_REMOTE_WRITE));
 
 	claim("ibv_post_send returns -1 and sets errno.");
 	a = new_rc(pd, sent, sent, NULL);

@@ -156,9 +156,7 @@ int main(int argc, char **argv)
 	rc = getaddrinfo(argv[2], port, &hints, &address);
 	if (rc)
 		give_up(gai_strerror(rc), 0);
-	channel = rdma_create_event_channel();
-	if (!channel)
-		give_up("rdma_create_event_channel", errno);
+	channel = made("rdma_create_event_channel", rdma_create_event_channel());
 	if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
 		give_up("rdma_create_id", errno);
 	if (serves) {

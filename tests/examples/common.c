@@ -19,6 +19,19 @@ void give_up(const char *what, int error)
 	exit(1);
 }
 
+void must(const char *what, int error)
+{
+	if (error)
+		give_up(what, error);
+}
+
+void *made(const char *what, void *object)
+{
+	if (!object)
+		give_up(what, errno);
+	return object;
+}
+
 int meet(const char *host, const char *port)
 {
 	struct addrinfo hints = { .ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *list;
@@ -60,14 +73,10 @@ struct ibv_context *open_device(const char *name)
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;
 
-	if (!list)
-		give_up("ibv_get_device_list", errno);
+	made("ibv_get_device_list", list);
 	for (int i = 0; list[i] && !context; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), name))
-			continue;
-		context = ibv_open_device(list[i]);
-		if (!context)
-			give_up("ibv_open_device", errno);
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			context = made("ibv_open_device", ibv_open_device(list[i]));
 	}
 	/* The list may go: the context does not need it. */
 	ibv_free_device_list(list);
@@ -108,11 +117,8 @@ struct ibv_qp *new_rc(struct ibv_pd *pd, struct ibv_cq *sends, struct ibv_cq *re
 		.qp_type = IBV_QPT_RC, .send_cq = sends, .recv_cq = receives, .srq = srq,
 		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
-	struct ibv_qp *qp = ibv_create_qp(pd, &attributes);
 
-	if (!qp)
-		give_up("ibv_create_qp", errno);
-	return qp;
+	return made("ibv_create_qp", ibv_create_qp(pd, &attributes));
 }
 
 static void connect_one(struct ibv_qp *qp, uint32_t peer, int gid_index, uint32_t psn, const struct ibv_qp_attr *waits)
@@ -123,26 +129,22 @@ static void connect_one(struct ibv_qp *qp, uint32_t peer, int gid_index, uint32_
 	};
 	struct ibv_qp_attr rtr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = psn,
-		.max_dest_rd_atomic = 1, .min_rnr_timer = waits->min_rnr_timer,
+		.max_dest_rd_atomic = waits->max_rd_atomic, .min_rnr_timer = waits->min_rnr_timer,
 		.ah_attr = { .is_global = 1, .port_num = PORT, .grh = { .sgid_index = gid_index, .hop_limit = 64 } },
 	};
 	struct ibv_qp_attr rts = {
 		.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = waits->timeout, .retry_cnt = waits->retry_cnt,
-		.rnr_retry = waits->rnr_retry, .max_rd_atomic = 1,
+		.rnr_retry = waits->rnr_retry, .max_rd_atomic = waits->max_rd_atomic,
 	};
-	int rc;
 
 	if (ibv_query_gid(qp->context, PORT, gid_index, &rtr.ah_attr.grh.dgid))
 		give_up("ibv_query_gid", errno);
-	rc = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	if (!rc)
-		rc = ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (!rc)
-		rc = ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-	if (rc)
-		give_up("connecting", rc);
+	must("RESET to INIT", ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					    IBV_QP_ACCESS_FLAGS));
+	must("INIT to RTR", ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	must("RTR to RTS", ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 void connect_pair(struct ibv_qp *a, struct ibv_qp *b, int gid_index, const struct ibv_qp_attr *waits)
@@ -159,10 +161,8 @@ void post_receive(struct ibv_qp *qp, uint64_t wr_id, struct ibv_mr *mr, void *me
 {
 	struct ibv_sge piece = { .addr = (uintptr_t)memory, .length = length, .lkey = length ? mr->lkey : 0 };
 	struct ibv_recv_wr receive = { .wr_id = wr_id, .sg_list = &piece, .num_sge = length ? 1 : 0 }, *bad;
-	int rc = ibv_post_recv(qp, &receive, &bad);
 
-	if (rc)
-		give_up("ibv_post_recv", rc);
+	must("ibv_post_recv", ibv_post_recv(qp, &receive, &bad));
 }
 
 void post_request(struct ibv_qp *qp, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *memory, uint32_t length,
@@ -173,11 +173,9 @@ void post_request(struct ibv_qp *qp, enum ibv_wr_opcode opcode, struct ibv_mr *m
 		.sg_list = &piece, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
 		.wr.rdma = { .remote_addr = (uintptr_t)remote, .rkey = rkey },
 	}, *bad;
-	int rc = ibv_post_send(qp, &request, &bad);
 
-	/* A positive errno, and nothing of the request is done. */
-	if (rc)
-		give_up("ibv_post_send", rc);
+	/* It returns a positive errno, and then nothing of the request is done. */
+	must("ibv_post_send", ibv_post_send(qp, &request, &bad));
 }
 
 void pause_ms(int ms)

@@ -12,6 +12,12 @@ enum { PORT = 1 };
 /* Ends the program: says what failed, and why, which is an errno or 0. */
 void give_up(const char *what, int error) __attribute__((noreturn));
 
+/* Ends the program if a call has failed that returns an errno, as most verbs do. */
+void must(const char *what, int error);
+
+/* Ends the program if a call has made nothing; then errno says why. */
+void *made(const char *what, void *object);
+
 /* A TCP connection: waits for the other program without a host, connects to it with one. */
 int meet(const char *host, const char *port);
 
@@ -32,7 +38,8 @@ struct ibv_qp *new_rc(struct ibv_pd *pd, struct ibv_cq *sends, struct ibv_cq *re
 
 /*
  * Connects two queue pairs of one device, both sides in one process; rc.c has this in full. Of `waits` it takes what a side
- * does when there is no answer or no receive: timeout, retry_cnt, rnr_retry and min_rnr_timer.
+ * does when there is no answer or no receive: timeout, retry_cnt, rnr_retry and min_rnr_timer; and how many READs and atomic
+ * operations it may have under way: max_rd_atomic.
  */
 void connect_pair(struct ibv_qp *a, struct ibv_qp *b, int gid_index, const struct ibv_qp_attr *waits);
 

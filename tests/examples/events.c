@@ -29,10 +29,7 @@ static unsigned int events;
 /* Asks for one event, with the next completion or, `solicited`, with the next one whose sender asks for it. */
 static void arm(int solicited)
 {
-	int rc = ibv_req_notify_cq(received, solicited);
-
-	if (rc)
-		give_up("ibv_req_notify_cq", rc);
+	must("ibv_req_notify_cq", ibv_req_notify_cq(received, solicited));
 }
 
 /* Sends messages, and comes back when they have arrived: their ACKs are there, so their receives are complete. */
@@ -44,12 +41,8 @@ static void send_messages(int count, int flags)
 	}, *bad;
 
 	for (int i = 0; i < count; i++) {
-		int rc;
-
 		post_receive(b, i, mr, memory, SIZE);
-		rc = ibv_post_send(a, &request, &bad);
-		if (rc)
-			give_up("ibv_post_send", rc);
+		must("ibv_post_send", ibv_post_send(a, &request, &bad));
 		if (next_completion(sent).status != IBV_WC_SUCCESS)
 			give_up("a message did not arrive", 0);
 	}
@@ -101,15 +94,12 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		give_up("usage: events DEVICE GID_INDEX", 0);
 	context = open_device(argv[1]);
-	pd = ibv_alloc_pd(context);
-	channel = ibv_create_comp_channel(context);
-	if (!pd || !channel)
-		give_up("a protection domain and a channel", errno);
-	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
-	received = ibv_create_cq(context, 16, NULL, channel, 0);
-	if (!mr || !sent || !received)
-		give_up("a region and completion queues", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	channel = made("ibv_create_comp_channel", ibv_create_comp_channel(context));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE));
+	sent = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	received = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, channel, 0));
+
 	a = new_rc(pd, sent, sent, NULL);
 	b = new_rc(pd, received, received, NULL);
 	connect_pair(a, b, atoi(argv[2]), &waits);

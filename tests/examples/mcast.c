@@ -46,8 +46,7 @@ static struct ibv_qp *new_ud(void)
 	attributes.qp_state = IBV_QPS_RTS;
 	if (!rc)
 		rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
-	if (rc)
-		give_up("RESET to RTS", rc);
+	must("RESET to RTS", rc);
 	return qp;
 }
 
@@ -62,9 +61,7 @@ static void receive_all(union ibv_gid *group)
 		for (int i = m * DATAGRAMS; i < (m + 1) * DATAGRAMS; i++)
 			post_receive(members[m], i, mr, memory[i], SIZE);
 		/* Receives first: what comes without one is lost. The last argument is a LID, which RoCE does not have. */
-		rc = ibv_attach_mcast(members[m], group, 0);
-		if (rc)
-			give_up("ibv_attach_mcast", rc);
+		must("ibv_attach_mcast", ibv_attach_mcast(members[m], group, 0));
 	}
 	printf("%d members\n", MEMBERS);
 	fflush(stdout);
@@ -85,8 +82,7 @@ static void receive_all(union ibv_gid *group)
 		/* A queue pair in a group is in use. */
 		if (!rc)
 			rc = ibv_destroy_qp(members[m]);
-		if (rc)
-			give_up("leaving the group", rc);
+		must("leaving the group", rc);
 	}
 }
 
@@ -97,22 +93,17 @@ static void send_all(union ibv_gid *group, int gid_index)
 		.is_global = 1, .port_num = PORT, .grh = { .dgid = *group, .sgid_index = gid_index, .hop_limit = 1 },
 	};
 	struct ibv_qp *qp = new_ud();
-	struct ibv_ah *ah = ibv_create_ah(pd, &address);
+	struct ibv_ah *ah = made("ibv_create_ah", ibv_create_ah(pd, &address));
 
-	if (!ah)
-		give_up("ibv_create_ah", errno);
 	for (int i = 0; i < DATAGRAMS; i++) {
 		struct ibv_sge piece = { .addr = (uintptr_t)memory[0], .length = 32, .lkey = mr->lkey };
 		struct ibv_send_wr request = {
 			.sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
 			.wr.ud = { .ah = ah, .remote_qpn = EVERYBODY, .remote_qkey = QKEY },
 		}, *bad;
-		int rc;
 
 		strcpy(memory[0], "Hello, everybody");
-		rc = ibv_post_send(qp, &request, &bad);
-		if (rc)
-			give_up("ibv_post_send", rc);
+		must("ibv_post_send", ibv_post_send(qp, &request, &bad));
 		/* That it was sent, and no more: nobody says whether there was a member. */
 		wait_for(cq, "datagram");
 	}
@@ -132,13 +123,9 @@ int main(int argc, char **argv)
 	else if (inet_pton(AF_INET6, argv[3], group.raw) != 1)
 		give_up("no IP address", 0);
 	context = open_device(argv[1]);
-	pd = ibv_alloc_pd(context);
-	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!pd || !cq)
-		give_up("a protection domain and a completion queue", errno);
-	mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
-	if (!mr)
-		give_up("ibv_reg_mr", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	cq = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE));
 	if (argc == 5)
 		send_all(&group, atoi(argv[2]));
 	else

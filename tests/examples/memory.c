@@ -46,9 +46,7 @@ static void limited(const char *device)
 
 		if (!big || setrlimit(RLIMIT_MEMLOCK, &little) || (geteuid() == 0 && setuid(NOBODY)))
 			give_up("giving up what root may", errno);
-		pd = ibv_alloc_pd(open_device(device));
-		if (!pd)
-			give_up("ibv_alloc_pd", errno);
+		pd = made("ibv_alloc_pd", ibv_alloc_pd(open_device(device)));
 		mr = ibv_reg_mr(pd, big, BIG, IBV_ACCESS_LOCAL_WRITE);
 		printf("1 MiB where 64 KiB may be locked: %s\n", mr ? "registered" : strerror(errno));
 		exit(fflush(stdout) ? 1 : 0);
@@ -60,7 +58,8 @@ static void limited(const char *device)
 /* A connection for each attempt, for a refused request ends it. */
 static void connect_anew(void)
 {
-	const struct ibv_qp_attr waits = { .timeout = 14, .retry_cnt = 7, .min_rnr_timer = 12, .rnr_retry = 7 };
+	const struct ibv_qp_attr waits = { .timeout = 14, .retry_cnt = 7, .min_rnr_timer = 12, .rnr_retry = 7,
+					   .max_rd_atomic = 1 };
 
 	if ((a && ibv_destroy_qp(a)) || (b && ibv_destroy_qp(b)))
 		give_up("ibv_destroy_qp", errno);
@@ -71,10 +70,8 @@ static void connect_anew(void)
 
 static struct ibv_mr *registered(int access)
 {
-	struct ibv_mr *mr = ibv_reg_mr(pd, theirs, SIZE, access);
+	struct ibv_mr *mr = made("ibv_reg_mr", ibv_reg_mr(pd, theirs, SIZE, access));
 
-	if (!mr)
-		give_up("ibv_reg_mr", errno);
 	return mr;
 }
 
@@ -192,15 +189,12 @@ int main(int argc, char **argv)
 	gid_index = atoi(argv[2]);
 	limited(argv[1]);
 	context = open_device(argv[1]);
-	pd = ibv_alloc_pd(context);
-	cq = ibv_create_cq(context, 64, NULL, NULL, 0);
-	memory = aligned_alloc(SIZE, 2 * SIZE);
-	if (!pd || !cq || !memory)
-		give_up("a protection domain, a completion queue and memory", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	cq = made("ibv_create_cq", ibv_create_cq(context, 64, NULL, NULL, 0));
+	memory = made("aligned_alloc", aligned_alloc(SIZE, 2 * SIZE));
+
 	theirs = memory + SIZE;
-	own = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	if (!own)
-		give_up("ibv_reg_mr", errno);
+	own = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE));
 	rights();
 	window();
 	gone_under_traffic();

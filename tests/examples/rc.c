@@ -57,19 +57,13 @@ static void connect_to(struct ibv_qp *qp, int gid_index, uint32_t own_psn, const
 		.rnr_retry = 7,			/* for ever */
 		.max_rd_atomic = 1,		/* READs that we may have under way */
 	};
-	int rc;
 
-	rc = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	if (rc)
-		give_up("RESET to INIT", rc);
-	rc = ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (rc)
-		give_up("INIT to RTR", rc);
-	rc = ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-	if (rc)
-		give_up("RTR to RTS", rc);
+	must("RESET to INIT", ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					    IBV_QP_ACCESS_FLAGS));
+	must("INIT to RTR", ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	must("RTR to RTS", ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 int main(int argc, char **argv)
@@ -97,36 +91,24 @@ int main(int argc, char **argv)
 	context = open_device(argv[1]);
 
 	/* Step 2: a protection domain. Queue pairs reach memory of their own domain only. */
-	pd = ibv_alloc_pd(context);
-	if (!pd)
-		give_up("ibv_alloc_pd", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
 
 	/* Step 3: memory, registered: its pages stay where they are, and keys name it: lkey for us, rkey for the peer. */
-	memory = calloc(1, SIZE);
-	if (!memory)
-		give_up("calloc", errno);
-	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-	if (!mr)
-		give_up("ibv_reg_mr", errno);
+	memory = made("calloc", calloc(1, SIZE));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
 
 	/* Step 4: a completion queue, in which the ends of requests are reported. */
-	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!cq)
-		give_up("ibv_create_cq", errno);
+	cq = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
 
 	/* Step 5: a queue pair: a send queue and a receive queue. */
 	attributes.qp_type = IBV_QPT_RC;
 	attributes.send_cq = attributes.recv_cq = cq;
 	attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 8;
 	attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
-	qp = ibv_create_qp(pd, &attributes);
-	if (!qp)
-		give_up("ibv_create_qp", errno);
+	qp = made("ibv_create_qp", ibv_create_qp(pd, &attributes));
 
 	/* Step 6: both sides tell each other who they are, by any other way, here TCP, and connect. */
-	rc = ibv_query_port(context, PORT, &port);
-	if (rc)
-		give_up("ibv_query_port", rc);
+	must("ibv_query_port", ibv_query_port(context, PORT, &port));
 	if (ibv_query_gid(context, PORT, gid_index, &own.gid))
 		give_up("ibv_query_gid", errno);
 	own.qp_num = qp->qp_num;
@@ -145,9 +127,7 @@ int main(int argc, char **argv)
 	if (!sends) {
 		receive.sg_list = &piece;
 		receive.num_sge = 1;
-		rc = ibv_post_recv(qp, &receive, &bad_receive);
-		if (rc)
-			give_up("ibv_post_recv", rc);
+		must("ibv_post_recv", ibv_post_recv(qp, &receive, &bad_receive));
 	}
 	/* A SEND to a side without a receive would be repeated until it has one: better not to begin too early. */
 	swap(connection, &ready, &ready, 1);
@@ -158,9 +138,7 @@ int main(int argc, char **argv)
 		request.num_sge = 1;
 		request.opcode = IBV_WR_SEND;
 		request.send_flags = IBV_SEND_SIGNALED;
-		rc = ibv_post_send(qp, &request, &bad_request);
-		if (rc)
-			give_up("ibv_post_send", rc);
+		must("ibv_post_send", ibv_post_send(qp, &request, &bad_request));
 		wait_for(cq, "SEND");
 	} else {
 		wait_for(cq, "receive");
@@ -174,9 +152,7 @@ int main(int argc, char **argv)
 		request.opcode = IBV_WR_RDMA_READ;
 		request.wr.rdma.remote_addr = peer.address;
 		request.wr.rdma.rkey = peer.rkey;
-		rc = ibv_post_send(qp, &request, &bad_request);
-		if (rc)
-			give_up("ibv_post_send", rc);
+		must("ibv_post_send", ibv_post_send(qp, &request, &bad_request));
 		wait_for(cq, "RDMA READ");
 		printf("it says: %s\n", memory);
 	}
@@ -184,18 +160,10 @@ int main(int argc, char **argv)
 	swap(connection, &ready, &ready, 1);
 
 	/* Step 8: everything goes in the opposite order; what is still in use is refused with EBUSY. */
-	rc = ibv_destroy_qp(qp);
-	if (rc)
-		give_up("ibv_destroy_qp", rc);
-	rc = ibv_destroy_cq(cq);
-	if (rc)
-		give_up("ibv_destroy_cq", rc);
-	rc = ibv_dereg_mr(mr);
-	if (rc)
-		give_up("ibv_dereg_mr", rc);
-	rc = ibv_dealloc_pd(pd);
-	if (rc)
-		give_up("ibv_dealloc_pd", rc);
+	must("ibv_destroy_qp", ibv_destroy_qp(qp));
+	must("ibv_destroy_cq", ibv_destroy_cq(cq));
+	must("ibv_dereg_mr", ibv_dereg_mr(mr));
+	must("ibv_dealloc_pd", ibv_dealloc_pd(pd));
 	rc = ibv_close_device(context);
 	if (rc)
 		give_up("ibv_close_device", errno);

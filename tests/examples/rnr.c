@@ -36,8 +36,7 @@ static void connect_again(int rnr_retry)
 
 	if (!rc)
 		rc = ibv_modify_qp(b, &reset, IBV_QP_STATE);
-	if (rc)
-		give_up("to RESET", rc);
+	must("to RESET", rc);
 	/* Both sides: PSNs begin anew, and each must expect what the other begins with. */
 	connect_pair(a, b, gid_index, &waits);
 }
@@ -55,11 +54,9 @@ static const char *status_of_send(void)
 static const char *state_of(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr now;
-	struct ibv_qp_init_attr made;
-	int rc = ibv_query_qp(qp, &now, IBV_QP_STATE, &made);
+	struct ibv_qp_init_attr init;
 
-	if (rc)
-		give_up("ibv_query_qp", rc);
+	must("ibv_query_qp", ibv_query_qp(qp, &now, IBV_QP_STATE, &init));
 	return now.qp_state == IBV_QPS_RTS ? "RTS" : now.qp_state == IBV_QPS_ERR ? "ERR" : "another state";
 }
 
@@ -130,14 +127,10 @@ int main(int argc, char **argv)
 		give_up("usage: rnr DEVICE GID_INDEX", 0);
 	gid_index = atoi(argv[2]);
 	context = open_device(argv[1]);
-	pd = ibv_alloc_pd(context);
-	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
-	received = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!pd || !sent || !received)
-		give_up("a protection domain and completion queues", errno);
-	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	if (!mr)
-		give_up("ibv_reg_mr", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	sent = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	received = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE));
 	a = new_rc(pd, sent, sent, NULL);
 	b = new_rc(pd, received, received, NULL);
 

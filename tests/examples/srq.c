@@ -30,20 +30,16 @@ static void post_shared(int number)
 {
 	struct ibv_sge piece = { .addr = (uintptr_t)memory[number], .length = SIZE, .lkey = mr->lkey };
 	struct ibv_recv_wr receive = { .wr_id = number, .sg_list = &piece, .num_sge = 1 }, *bad;
-	int rc = ibv_post_srq_recv(srq, &receive, &bad);
 
-	if (rc)
-		give_up("ibv_post_srq_recv", rc);
+	must("ibv_post_srq_recv", ibv_post_srq_recv(srq, &receive, &bad));
 }
 
 /* Asks for one event when fewer receives than this are left. */
 static void set_limit(int limit)
 {
 	struct ibv_srq_attr attributes = { .srq_limit = limit };
-	int rc = ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT);
 
-	if (rc)
-		give_up("ibv_modify_srq", rc);
+	must("ibv_modify_srq", ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT));
 }
 
 /* Who has sent is known by the queue pair that has received, which receive it took by wr_id: any may take any. */
@@ -91,15 +87,12 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		give_up("usage: srq DEVICE GID_INDEX", 0);
 	context = open_device(argv[1]);
-	pd = ibv_alloc_pd(context);
-	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
-	received = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!pd || !sent || !received)
-		give_up("a protection domain and completion queues", errno);
-	mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
-	srq = ibv_create_srq(pd, &attributes);
-	if (!mr || !srq)
-		give_up("a region and a shared receive queue", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	sent = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	received = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE));
+	srq = made("ibv_create_srq", ibv_create_srq(pd, &attributes));
+
 	for (int i = 0; i < PEERS; i++) {
 		senders[i] = new_rc(pd, sent, sent, NULL);
 		/* With a shared queue it has no receive queue of its own. */
@@ -124,9 +117,7 @@ int main(int argc, char **argv)
 	 * The end of one connection. Its queue pair takes nothing from the queue any more when the event says so; receives that
 	 * it has not taken stay for the others and are not flushed.
 	 */
-	rc = ibv_modify_qp(receivers[0], &to_error, IBV_QP_STATE);
-	if (rc)
-		give_up("RTS to ERR", rc);
+	must("RTS to ERR", ibv_modify_qp(receivers[0], &to_error, IBV_QP_STATE));
 	wait_for_event(IBV_EVENT_QP_LAST_WQE_REACHED, "queue pair 0 takes no more");
 	message_from(1);
 	message_from(2);

@@ -27,77 +27,9 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static char *memory;
-static union ibv_gid gid;
 static int gid_index;
 static struct ibv_qp *a, *b;
 static uint32_t vendor_err;
-
-static struct ibv_qp *new_qp(void)
-{
-	struct ibv_qp_init_attr attributes = {
-		.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .sq_sig_all = 1,
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
-	};
-	struct ibv_qp *qp = ibv_create_qp(pd, &attributes);
-
-	if (!qp)
-		give_up("ibv_create_qp", errno);
-	return qp;
-}
-
-/* Impatient: an answer that does not come is missed soon, a receive that is not there at once. */
-static void connect_to(struct ibv_qp *qp, uint32_t peer, int reads)
-{
-	struct ibv_qp_attr init = {
-		.qp_state = IBV_QPS_INIT, .port_num = PORT,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-	};
-	struct ibv_qp_attr rtr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .max_dest_rd_atomic = reads,
-		.min_rnr_timer = 1,
-		.ah_attr = { .is_global = 1, .port_num = PORT,
-			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
-	};
-	struct ibv_qp_attr rts = {
-		.qp_state = IBV_QPS_RTS, .timeout = 12, .retry_cnt = 1, .rnr_retry = 0, .max_rd_atomic = reads,
-	};
-	int rc = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-
-	if (!rc)
-		rc = ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (!rc)
-		rc = ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-	if (rc)
-		give_up("connecting", rc);
-}
-
-static struct ibv_sge piece(size_t at, uint32_t length)
-{
-	return (struct ibv_sge){ .addr = (uintptr_t)memory + at, .length = length, .lkey = mr->lkey };
-}
-
-static void receive(struct ibv_sge into)
-{
-	struct ibv_recv_wr w = { .sg_list = &into, .num_sge = 1 }, *bad;
-	int rc = ibv_post_recv(b, &w, &bad);
-
-	if (rc)
-		give_up("ibv_post_recv", rc);
-}
-
-static void request(enum ibv_wr_opcode opcode, struct ibv_sge local, uint32_t rkey)
-{
-	struct ibv_send_wr w = {
-		.sg_list = &local, .num_sge = 1, .opcode = opcode,
-		.wr.rdma = { .remote_addr = (uintptr_t)memory + SIZE / 2, .rkey = rkey },
-	}, *bad;
-	int rc = ibv_post_send(a, &w, &bad);
-
-	if (rc)
-		give_up("ibv_post_send", rc);
-}
 
 /* Nothing here takes so many seconds, unless it takes for ever. */
 enum { LONGEST = 5 };
@@ -125,15 +57,15 @@ static enum ibv_wc_status status_at(struct ibv_qp *qp)
 
 static enum ibv_wc_status success(void)
 {
-	receive(piece(SIZE / 2, 64));
-	request(IBV_WR_SEND, piece(0, 64), 0);
+	post_receive(b, 0, mr, memory + SIZE / 2, 64);
+	post_request(a, IBV_WR_SEND, mr, memory, 64, memory + SIZE / 2, 0);
 	return status_at(a);
 }
 
 static void send_too_much(void)
 {
-	receive(piece(SIZE / 2, 16));
-	request(IBV_WR_SEND, piece(0, 64), 0);
+	post_receive(b, 0, mr, memory + SIZE / 2, 16);
+	post_request(a, IBV_WR_SEND, mr, memory, 64, memory + SIZE / 2, 0);
 }
 
 static enum ibv_wc_status loc_len_err(void)
@@ -150,33 +82,30 @@ static enum ibv_wc_status rem_inv_req_err(void)
 
 static enum ibv_wc_status loc_qp_op_err(void)
 {
-	request(IBV_WR_RDMA_READ, piece(0, 64), mr->rkey);
+	post_request(a, IBV_WR_RDMA_READ, mr, memory, 64, memory + SIZE / 2, mr->rkey);
 	return status_at(a);
 }
 
 static enum ibv_wc_status loc_prot_err(void)
 {
-	request(IBV_WR_RDMA_WRITE, piece(SIZE, OUTSIDE), mr->rkey);
+	post_request(a, IBV_WR_RDMA_WRITE, mr, memory + SIZE, OUTSIDE, memory + SIZE / 2, mr->rkey);
 	return status_at(a);
 }
 
 static enum ibv_wc_status wr_flush_err(void)
 {
 	struct ibv_qp_attr to_error = { .qp_state = IBV_QPS_ERR };
-	int rc = ibv_modify_qp(a, &to_error, IBV_QP_STATE);
 
-	if (rc)
-		give_up("RTS to ERR", rc);
-	request(IBV_WR_SEND, piece(0, 64), 0);
+	must("RTS to ERR", ibv_modify_qp(a, &to_error, IBV_QP_STATE));
+	post_request(a, IBV_WR_SEND, mr, memory, 64, memory + SIZE / 2, 0);
 	return status_at(a);
 }
 
 static enum ibv_wc_status mw_bind_err(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	struct ibv_send_wr w = { .opcode = IBV_WR_BIND_MW }, *bad;
+	struct ibv_send_wr w = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	enum ibv_wc_status status;
-	int rc;
 
 	if (!mw)
 		give_up("ibv_alloc_mw", errno);
@@ -186,43 +115,37 @@ static enum ibv_wc_status mw_bind_err(void)
 	w.bind_mw.bind_info = (struct ibv_mw_bind_info){
 		.mr = mr, .addr = (uintptr_t)memory, .length = SIZE, .mw_access_flags = IBV_ACCESS_REMOTE_READ,
 	};
-	rc = ibv_post_send(a, &w, &bad);
-	if (rc)
-		give_up("ibv_post_send", rc);
+	must("ibv_post_send", ibv_post_send(a, &w, &bad));
 	status = status_at(a);
-	rc = ibv_dealloc_mw(mw);
-	if (rc)
-		give_up("ibv_dealloc_mw", rc);
+	must("ibv_dealloc_mw", ibv_dealloc_mw(mw));
 	return status;
 }
 
 static enum ibv_wc_status rem_access_err(void)
 {
-	request(IBV_WR_RDMA_WRITE, piece(0, 64), ~mr->rkey);
+	post_request(a, IBV_WR_RDMA_WRITE, mr, memory, 64, memory + SIZE / 2, ~mr->rkey);
 	return status_at(a);
 }
 
 static enum ibv_wc_status rem_op_err(void)
 {
-	receive(piece(SIZE, OUTSIDE));
-	request(IBV_WR_SEND, piece(0, OUTSIDE), 0);
+	post_receive(b, 0, mr, memory + SIZE, OUTSIDE);
+	post_request(a, IBV_WR_SEND, mr, memory, OUTSIDE, memory + SIZE / 2, 0);
 	return status_at(a);
 }
 
 static enum ibv_wc_status retry_exc_err(void)
 {
 	struct ibv_qp_attr to_reset = { .qp_state = IBV_QPS_RESET };
-	int rc = ibv_modify_qp(b, &to_reset, IBV_QP_STATE);
 
-	if (rc)
-		give_up("RTS to RESET", rc);
-	request(IBV_WR_SEND, piece(0, 64), 0);
+	must("RTS to RESET", ibv_modify_qp(b, &to_reset, IBV_QP_STATE));
+	post_request(a, IBV_WR_SEND, mr, memory, 64, memory + SIZE / 2, 0);
 	return status_at(a);
 }
 
 static enum ibv_wc_status rnr_retry_exc_err(void)
 {
-	request(IBV_WR_SEND, piece(0, 64), 0);
+	post_request(a, IBV_WR_SEND, mr, memory, 64, memory + SIZE / 2, 0);
 	return status_at(a);
 }
 
@@ -255,19 +178,18 @@ static const struct {
 static void open_all(const char *name)
 {
 	context = open_device(name);
-	pd = ibv_alloc_pd(context);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
 	/* Longer than what is registered, so that what lies outside the region is still memory of this process. */
-	memory = calloc(1, SIZE + OUTSIDE);
-	if (!pd || !memory)
-		give_up("a protection domain and memory", errno);
-	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-	cq = ibv_create_cq(context, 64, NULL, NULL, 0);
-	if (!mr || !cq || ibv_query_gid(context, PORT, gid_index, &gid))
-		give_up("a region, a completion queue and a GID", errno);
+	memory = made("calloc", calloc(1, SIZE + OUTSIDE));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					   IBV_ACCESS_REMOTE_READ));
+	cq = made("ibv_create_cq", ibv_create_cq(context, 64, NULL, NULL, 0));
 }
 
 int main(int argc, char **argv)
 {
+	/* Impatient: an answer that does not come is missed soon, a receive that is not there at once. */
+	struct ibv_qp_attr waits = { .timeout = 12, .retry_cnt = 1, .min_rnr_timer = 1, .rnr_retry = 0 };
 	int wrong = 0;
 
 	if (argc != 3)
@@ -277,10 +199,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		enum ibv_wc_status got;
 
-		a = new_qp();
-		b = new_qp();
-		connect_to(a, b->qp_num, table[i].reads);
-		connect_to(b, a->qp_num, table[i].reads);
+		waits.max_rd_atomic = table[i].reads;
+		a = new_rc(pd, cq, cq, NULL);
+		b = new_rc(pd, cq, cq, NULL);
+		connect_pair(a, b, gid_index, &waits);
 		got = table[i].provoke();
 		printf("%2d %-26s vendor_err 0x%03x  %s\n", table[i].status, ibv_wc_status_str(table[i].status), vendor_err,
 		       table[i].why);

@@ -36,29 +36,21 @@ static void make_ready(struct ibv_qp *qp)
 	struct ibv_qp_attr attributes = {
 		.qp_state = IBV_QPS_INIT, .port_num = PORT, .pkey_index = 0, .qkey = QKEY, .sq_psn = 0,
 	};
-	int rc;
 
-	rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-	if (rc)
-		give_up("RESET to INIT", rc);
+	must("RESET to INIT", ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					    IBV_QP_QKEY));
 	attributes.qp_state = IBV_QPS_RTR;
-	rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
-	if (rc)
-		give_up("INIT to RTR", rc);
+	must("INIT to RTR", ibv_modify_qp(qp, &attributes, IBV_QP_STATE));
 	attributes.qp_state = IBV_QPS_RTS;
-	rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
-	if (rc)
-		give_up("RTR to RTS", rc);
+	must("RTR to RTS", ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN));
 }
 
 static void receive_into(struct ibv_qp *qp, struct ibv_mr *mr)
 {
 	struct ibv_sge piece = { .addr = (uintptr_t)mr->addr, .length = SIZE, .lkey = mr->lkey };
 	struct ibv_recv_wr receive = { .sg_list = &piece, .num_sge = 1 }, *bad;
-	int rc = ibv_post_recv(qp, &receive, &bad);
 
-	if (rc)
-		give_up("ibv_post_recv", rc);
+	must("ibv_post_recv", ibv_post_recv(qp, &receive, &bad));
 }
 
 /* Sends what stands behind the place of the GRH. */
@@ -70,10 +62,8 @@ static void send_text(struct ibv_qp *qp, struct ibv_mr *mr, struct ibv_ah *ah, u
 		.sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
 		.wr.ud = { .ah = ah, .remote_qpn = qp_num, .remote_qkey = QKEY },
 	}, *bad;
-	int rc = ibv_post_send(qp, &request, &bad);
 
-	if (rc)
-		give_up("ibv_post_send", rc);
+	must("ibv_post_send", ibv_post_send(qp, &request, &bad));
 }
 
 int main(int argc, char **argv)
@@ -89,7 +79,7 @@ int main(int argc, char **argv)
 	struct ibv_ah *ah;
 	struct ibv_wc wc;
 	char *memory, ready = 0;
-	int gid_index, connection, rc, sends = argc == 4;
+	int gid_index, connection, sends = argc == 4;
 
 	if (argc != 3 && argc != 4)
 		give_up("usage: ud DEVICE GID_INDEX [HOST]", 0);
@@ -99,27 +89,21 @@ int main(int argc, char **argv)
 	context = open_device(argv[1]);
 
 	/* Step 2: a protection domain, which address handles belong to as well. */
-	pd = ibv_alloc_pd(context);
-	if (!pd)
-		give_up("ibv_alloc_pd", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
 
 	/* Step 3: registered memory, to send from and to receive into. */
-	memory = calloc(2, SIZE);
-	if (!memory)
-		give_up("calloc", errno);
-	out = ibv_reg_mr(pd, memory, SIZE, 0);
-	in = ibv_reg_mr(pd, memory + SIZE, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	if (!out || !in)
-		give_up("ibv_reg_mr", errno);
+	memory = made("calloc", calloc(2, SIZE));
+	out = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, 0));
+	in = made("ibv_reg_mr", ibv_reg_mr(pd, memory + SIZE, SIZE, IBV_ACCESS_LOCAL_WRITE));
+
 
 	/*
 	 * Step 4: a completion queue for each way. In a common one nothing would say which comes first: the answer may be
 	 * there before it is reported that the datagram was sent.
 	 */
-	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
-	received = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!sent || !received)
-		give_up("ibv_create_cq", errno);
+	sent = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	received = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+
 
 	/* Step 5: a queue pair. */
 	attributes.qp_type = IBV_QPT_UD;
@@ -127,9 +111,7 @@ int main(int argc, char **argv)
 	attributes.recv_cq = received;
 	attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 8;
 	attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
-	qp = ibv_create_qp(pd, &attributes);
-	if (!qp)
-		give_up("ibv_create_qp", errno);
+	qp = made("ibv_create_qp", ibv_create_qp(pd, &attributes));
 
 	/* Step 6: ready, with a receive, for what comes without one is lost; then each learns of the other. */
 	make_ready(qp);
@@ -150,9 +132,7 @@ int main(int argc, char **argv)
 		address.grh.dgid = peer.gid;
 		address.grh.sgid_index = gid_index;
 		address.grh.hop_limit = 64;
-		ah = ibv_create_ah(pd, &address);
-		if (!ah)
-			give_up("ibv_create_ah", errno);
+		ah = made("ibv_create_ah", ibv_create_ah(pd, &address));
 		strcpy(memory + GRH, "Hello by datagram");
 		send_text(qp, out, ah, peer.qp_num);
 		wait_for(sent, "send");
@@ -160,9 +140,7 @@ int main(int argc, char **argv)
 	} else {
 		wc = wait_for(received, "receive");
 		/* The 40 bytes in front, and the completion, say whom to answer. */
-		ah = ibv_create_ah_from_wc(pd, &wc, in->addr, PORT);
-		if (!ah)
-			give_up("ibv_create_ah_from_wc", errno);
+		ah = made("ibv_create_ah_from_wc", ibv_create_ah_from_wc(pd, &wc, in->addr, PORT));
 		strcpy(memory + GRH, "Hello back");
 		send_text(qp, out, ah, wc.src_qp);
 		wait_for(sent, "answer");
@@ -173,27 +151,13 @@ int main(int argc, char **argv)
 	swap(connection, &ready, &ready, 1);
 
 	/* Step 8: everything goes in the opposite order. */
-	rc = ibv_destroy_ah(ah);
-	if (rc)
-		give_up("ibv_destroy_ah", rc);
-	rc = ibv_destroy_qp(qp);
-	if (rc)
-		give_up("ibv_destroy_qp", rc);
-	rc = ibv_destroy_cq(received);
-	if (rc)
-		give_up("ibv_destroy_cq", rc);
-	rc = ibv_destroy_cq(sent);
-	if (rc)
-		give_up("ibv_destroy_cq", rc);
-	rc = ibv_dereg_mr(in);
-	if (rc)
-		give_up("ibv_dereg_mr", rc);
-	rc = ibv_dereg_mr(out);
-	if (rc)
-		give_up("ibv_dereg_mr", rc);
-	rc = ibv_dealloc_pd(pd);
-	if (rc)
-		give_up("ibv_dealloc_pd", rc);
+	must("ibv_destroy_ah", ibv_destroy_ah(ah));
+	must("ibv_destroy_qp", ibv_destroy_qp(qp));
+	must("ibv_destroy_cq", ibv_destroy_cq(received));
+	must("ibv_destroy_cq", ibv_destroy_cq(sent));
+	must("ibv_dereg_mr", ibv_dereg_mr(in));
+	must("ibv_dereg_mr", ibv_dereg_mr(out));
+	must("ibv_dealloc_pd", ibv_dealloc_pd(pd));
 	if (ibv_close_device(context))
 		give_up("ibv_close_device", errno);
 	free(memory);

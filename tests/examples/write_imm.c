@@ -37,13 +37,10 @@ static void write_to_peer(const char *text, int with_immediate)
 		.imm_data = htonl(IMMEDIATE),
 		.wr.rdma = { .remote_addr = (uintptr_t)memory.to, .rkey = mr->rkey },
 	}, *bad;
-	int rc;
 
 	memset(&memory, 0, sizeof(memory));
 	strcpy(memory.from, text);
-	rc = ibv_post_send(a, &request, &bad);
-	if (rc)
-		give_up("ibv_post_send", rc);
+	must("ibv_post_send", ibv_post_send(a, &request, &bad));
 }
 
 static void show_memory(void)
@@ -87,14 +84,11 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		give_up("usage: write_imm DEVICE GID_INDEX", 0);
 	context = open_device(argv[1]);
-	pd = ibv_alloc_pd(context);
-	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
-	received = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!pd || !sent || !received)
-		give_up("a protection domain and completion queues", errno);
-	mr = ibv_reg_mr(pd, &memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!mr)
-		give_up("ibv_reg_mr", errno);
+	pd = made("ibv_alloc_pd", ibv_alloc_pd(context));
+	sent = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	received = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
+	mr = made("ibv_reg_mr", ibv_reg_mr(pd, &memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE |
+					   IBV_ACCESS_REMOTE_WRITE));
 	a = new_rc(pd, sent, sent, NULL);
 	b = new_rc(pd, received, received, NULL);
 	connect_pair(a, b, atoi(argv[2]), &waits);
