@@ -16,6 +16,8 @@
  * Prints a line for each row: its name and nanoseconds of one operation, in the best of some rounds. `note: ` begins
  * what else must be said.
  */
+#include "common.h"
+
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <sched.h>
@@ -83,20 +85,6 @@ struct end {
 	bool atomics;		/* the device does them */
 };
 
-static void die(const char *what)
-{
-	fprintf(stderr, "%s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static void must(int error, const char *what)
-{
-	if (error) {
-		errno = error;
-		die(what);
-	}
-}
-
 static uint64_t now(void)
 {
 	struct timespec ts;
@@ -105,13 +93,13 @@ static uint64_t now(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
-/* NULL when there is no memory. Collapsing is immediate, and says whether it was done. */
+/* Collapsing is immediate, and says whether it was done. */
 static char *huge_page(void)
 {
 	char *memory = mmap(NULL, 2 * HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
-		return NULL;
+		give_up("mmap", errno);
 	memory += -(uintptr_t)memory % HUGE_PAGE;
 	madvise(memory, HUGE_PAGE, MADV_HUGEPAGE);
 	memset(memory, 1, HUGE_PAGE);
@@ -123,29 +111,19 @@ static char *huge_page(void)
 
 static void open_end(struct end *e, const char *device, int gid_index)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_device_attr offers;
 
-	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), device))
-			e->ctx = ibv_open_device(list[i]);
-	if (!e->ctx)
-		die(device);
+	e->ctx = open_device(device);
 	e->gid_index = gid_index;
 	if (ibv_query_gid(e->ctx, 1, gid_index, &e->gid))
-		die("ibv_query_gid");
-	e->pd = ibv_alloc_pd(e->ctx);
+		give_up("ibv_query_gid", errno);
+	e->pd = made("ibv_alloc_pd", ibv_alloc_pd(e->ctx));
 	e->memory = huge_page();
-	if (!e->pd || !e->memory)
-		die("ibv_alloc_pd");
-	must(ibv_query_device(e->ctx, &offers), "ibv_query_device");
+	must("ibv_query_device", ibv_query_device(e->ctx, &offers));
 	e->atomics = offers.atomic_cap != IBV_ATOMIC_NONE;
-	e->mr = ibv_reg_mr(e->pd, e->memory, ROOM,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			   (e->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
-	e->cq = ibv_create_cq(e->ctx, 4 * DEPTH, NULL, NULL, 0);
-	if (!e->mr || !e->cq)
-		die("ibv_create_cq");
+	e->mr = made("ibv_reg_mr", ibv_reg_mr(e->pd, e->memory, ROOM, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					      IBV_ACCESS_REMOTE_READ | (e->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)));
+	e->cq = made("ibv_create_cq", ibv_create_cq(e->ctx, 4 * DEPTH, NULL, NULL, 0));
 }
 
 static bool is_atomic(const struct row *row)
@@ -183,7 +161,7 @@ static bool open_qp(const struct row *row, struct end *e)
 	if (init.qp_type == IBV_QPT_RC)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | (e->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	mask |= init.qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-	must(ibv_modify_qp(e->qp, &attr, mask), "to INIT");
+	must("to INIT", ibv_modify_qp(e->qp, &attr, mask));
 	return true;
 }
 
@@ -201,19 +179,17 @@ static void connect_qp(const struct row *row, struct end *e, const struct end *p
 	int repeated = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 
 	if (type_of(row) == IBV_QPT_UD) {
-		e->ah = ibv_create_ah(e->pd, &attr.ah_attr);
-		if (!e->ah)
-			die("ibv_create_ah");
+		e->ah = made("ibv_create_ah", ibv_create_ah(e->pd, &attr.ah_attr));
 		connected = 0;
 	}
 	if (type_of(row) != IBV_QPT_RC)
 		answered = repeated = 0;
-	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | connected | answered), "to RTR");
+	must("to RTR", ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | connected | answered));
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS, .sq_psn = PSN, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
 		.max_rd_atomic = 16,
 	};
-	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | repeated), "to RTS");
+	must("to RTS", ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | repeated));
 }
 
 static void await(struct end *e, int count)
@@ -224,12 +200,10 @@ static void await(struct end *e, int count)
 		int n = ibv_poll_cq(e->cq, DEPTH, wc);
 
 		if (n < 0)
-			die("ibv_poll_cq");
+			give_up("ibv_poll_cq", -n);
 		for (int i = 0; i < n; i++)
-			if (wc[i].status != IBV_WC_SUCCESS) {
-				fprintf(stderr, "completion: %s\n", ibv_wc_status_str(wc[i].status));
-				exit(1);
-			}
+			if (wc[i].status != IBV_WC_SUCCESS)
+				give_up(ibv_wc_status_str(wc[i].status), 0);
 		count -= n;
 		if (!n)
 			sched_yield();
@@ -249,8 +223,7 @@ static void batch(const struct row *row, struct end *from, struct end *to)
 		for (i = 0; i < row->batch; i++)
 			recv[i] = (struct ibv_recv_wr){ .next = &recv[i + 1], .sg_list = &recv_sge, .num_sge = 1 };
 		recv[i - 1].next = NULL;
-		must(to->srq ? ibv_post_srq_recv(to->srq, recv, &bad_recv) : ibv_post_recv(to->qp, recv, &bad_recv),
-		     "ibv_post_recv");
+		must("ibv_post_recv", to->srq ? ibv_post_srq_recv(to->srq, recv, &bad_recv) : ibv_post_recv(to->qp, recv, &bad_recv));
 	}
 	for (i = 0; i < row->batch; i++) {
 		wr[i] = (struct ibv_send_wr){
@@ -269,7 +242,7 @@ static void batch(const struct row *row, struct end *from, struct end *to)
 	}
 	wr[i - 1].next = NULL;
 	wr[i - 1].send_flags = IBV_SEND_SIGNALED;
-	must(ibv_post_send(from->qp, wr, &bad), "ibv_post_send");
+	must("ibv_post_send", ibv_post_send(from->qp, wr, &bad));
 	await(from, 1);
 	if (row->op == IBV_WR_SEND)
 		await(to, row->batch);
@@ -277,11 +250,11 @@ static void batch(const struct row *row, struct end *from, struct end *to)
 
 static void close_qp(struct end *e)
 {
-	must(ibv_destroy_qp(e->qp), "ibv_destroy_qp");
+	must("ibv_destroy_qp", ibv_destroy_qp(e->qp));
 	if (e->ah)
-		must(ibv_destroy_ah(e->ah), "ibv_destroy_ah");
+		must("ibv_destroy_ah", ibv_destroy_ah(e->ah));
 	if (e->srq)
-		must(ibv_destroy_srq(e->srq), "ibv_destroy_srq");
+		must("ibv_destroy_srq", ibv_destroy_srq(e->srq));
 	e->ah = NULL;
 	e->srq = NULL;
 }
@@ -339,7 +312,7 @@ static void measure(const struct row *row, bool endless, struct end *from, struc
 		return;
 	}
 	if (!open_qp(row, to))
-		die("ibv_create_qp");
+		give_up("ibv_create_qp", errno);
 	connect_both(row, from, to);
 	if (endless)
 		repeat(row, from, to);
@@ -361,7 +334,7 @@ static const struct row plain = { "", IBV_WR_RDMA_WRITE, 64, IBV_MTU_4096, 1, 1 
 static void must_open_qp(struct end *e)
 {
 	if (!open_qp(&plain, e))
-		die("ibv_create_qp");
+		give_up("ibv_create_qp", errno);
 }
 
 static void queue_pair(struct end *from, struct end *to)
@@ -381,30 +354,23 @@ static void connection(struct end *from, struct end *to)
 
 static void completion_queue(struct end *from, struct end *to)
 {
-	struct ibv_cq *cq = ibv_create_cq(from->ctx, DEPTH, NULL, NULL, 0);
-
-	if (!cq)
-		die("ibv_create_cq");
-	must(ibv_destroy_cq(cq), "ibv_destroy_cq");
+	must("ibv_destroy_cq", ibv_destroy_cq(made("ibv_create_cq", ibv_create_cq(from->ctx, DEPTH, NULL, NULL, 0))));
 }
 
 static struct ibv_mr *must_register(struct end *e, size_t size)
 {
-	struct ibv_mr *mr = ibv_reg_mr(e->pd, e->memory, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-
-	if (!mr)
-		die("ibv_reg_mr");
-	return mr;
+	return made("ibv_reg_mr",
+		    ibv_reg_mr(e->pd, e->memory, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
 }
 
 static void small_region(struct end *from, struct end *to)
 {
-	must(ibv_dereg_mr(must_register(from, 4096)), "ibv_dereg_mr");
+	must("ibv_dereg_mr", ibv_dereg_mr(must_register(from, 4096)));
 }
 
 static void large_region(struct end *from, struct end *to)
 {
-	must(ibv_dereg_mr(must_register(from, ROOM)), "ibv_dereg_mr");
+	must("ibv_dereg_mr", ibv_dereg_mr(must_register(from, ROOM)));
 }
 
 static void address_handle(struct end *from, struct end *to)
@@ -413,11 +379,8 @@ static void address_handle(struct end *from, struct end *to)
 		.is_global = 1, .port_num = 1,
 		.grh = { .dgid = to->gid, .sgid_index = from->gid_index, .hop_limit = 64 },
 	};
-	struct ibv_ah *ah = ibv_create_ah(from->pd, &attr);
 
-	if (!ah)
-		die("ibv_create_ah");
-	must(ibv_destroy_ah(ah), "ibv_destroy_ah");
+	must("ibv_destroy_ah", ibv_destroy_ah(made("ibv_create_ah", ibv_create_ah(from->pd, &attr))));
 }
 
 /* What is made and destroyed, while there are so many other regions. */
@@ -437,11 +400,9 @@ static const struct set_up {
 
 static void measure_set_up(const struct set_up *row, bool endless, struct end *from, struct end *to)
 {
-	struct ibv_mr **others = calloc(row->regions + 1, sizeof(*others));
+	struct ibv_mr **others = made("calloc", calloc(row->regions + 1, sizeof(*others)));
 	uint64_t began, least = UINT64_MAX;
 
-	if (!others)
-		die("calloc");
 	for (int i = 0; i < row->regions; i++)
 		others[i] = must_register(from, 4096);
 	for (int i = 0; i < WARM_UP; i++)
@@ -460,19 +421,18 @@ static void measure_set_up(const struct set_up *row, bool endless, struct end *f
 	}
 	tell(row->name, least, row->count);
 	for (int i = 0; i < row->regions; i++)
-		must(ibv_dereg_mr(others[i]), "ibv_dereg_mr");
+		must("ibv_dereg_mr", ibv_dereg_mr(others[i]));
 	free(others);
 }
 
 /* WRITEs of many queue pairs in turn, of which each has one on its way. */
 static void measure_many(int count, struct end *from, struct end *to)
 {
-	struct ibv_qp **ones = calloc(count, sizeof(*ones)), **others = calloc(count, sizeof(*others));
+	struct ibv_qp **ones = made("calloc", calloc(count, sizeof(*ones)));
+	struct ibv_qp **others = made("calloc", calloc(count, sizeof(*others)));
 	uint64_t began, least = UINT64_MAX;
 	char name[64];
 
-	if (!ones || !others)
-		die("calloc");
 	for (int i = 0; i < count; i++) {
 		must_open_qp(from);
 		must_open_qp(to);
@@ -493,8 +453,8 @@ static void measure_many(int count, struct end *from, struct end *to)
 	snprintf(name, sizeof(name), "WRITE 64 B of %d queue pairs in turn", count);
 	tell(name, least, count);
 	for (int i = 0; i < count; i++) {
-		must(ibv_destroy_qp(ones[i]), "ibv_destroy_qp");
-		must(ibv_destroy_qp(others[i]), "ibv_destroy_qp");
+		must("ibv_destroy_qp", ibv_destroy_qp(ones[i]));
+		must("ibv_destroy_qp", ibv_destroy_qp(others[i]));
 	}
 	free(ones);
 	free(others);
@@ -516,7 +476,7 @@ int main(int argc, char **argv)
 		if (argc == 5 || !strcmp(set_ups[i].name, argv[5]))
 			measure_set_up(&set_ups[i], argc == 6, &from, &to);
 	if (argc == 6)
-		die(argv[5]);
+		give_up(argv[5], ENOENT);
 	measure_many(1024, &from, &to);
 	return 0;
 }

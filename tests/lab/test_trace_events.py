@@ -127,7 +127,7 @@ class Whole(unittest.TestCase):
 
     def test_two_texts_are_one_run(self):
         lines = recorded("lossy").splitlines(keepends=True)
-        halves = "".join(lines[:90]), "".join(lines[90:])
+        halves = "".join(lines[:60]), "".join(lines[60:])
         self.assertEqual(text.draw(ladder(*halves)).split("\n")[1:], text.draw(ladder("".join(lines))).split("\n")[1:])
 
 
