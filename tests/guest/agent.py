@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs scenarios inside the guest, one after another, and writes down each verdict before the next begins.
 
-Usage: python3 -m tests.guest.agent RESULTS_DIR. It asks the host for scenarios, which hands them out a list at a time,
-by files in RESULTS_DIR; results go to RESULTS_DIR/events.jsonl, one JSON object a line, synced to the host, so that
-nothing is lost when the guest dies.
+Usage: python3 -m tests.guest.agent RESULTS_DIR. RESULTS_DIR/todo.json has their names; results go to
+RESULTS_DIR/events.jsonl, one JSON object a line, synced to the host, so that nothing is lost when the guest dies.
 """
 
-import itertools
 import json
 import os
 import re
@@ -40,20 +38,6 @@ class Events:
     def put(self, **event):
         os.write(self.fd, (json.dumps(event) + "\n").encode())
         os.fsync(self.fd)
-
-
-def handed_out(where, events):
-    """The names of the scenarios to run, as the host hands them out, until it has none left."""
-    for number in itertools.count():
-        events.put(event="ask", number=number)
-        path = f"{where}/todo-{number}.json"
-        while not os.path.exists(path):
-            time.sleep(0.05)
-        with open(path, encoding="utf-8") as f:
-            names = json.load(f)
-        if not names:
-            return
-        yield from names
 
 
 def child(scenario, log, pipe):
@@ -151,7 +135,7 @@ def judge(result, log_lines, left, provokes=""):
 
 
 def main():
-    """Runs what it is handed; leaves with an event `dirty` when the guest is no longer fit for more."""
+    """Runs what it is to; leaves with an event `dirty` when the guest is no longer fit for more."""
     where = sys.argv[1]
     for name, value in SETTINGS.items():
         try:
@@ -172,7 +156,9 @@ def main():
         if kernel.complaints(lines) and not spoilt:
             events.put(event="between", before=before, lines=lines)
 
-    for name in handed_out(where, events):
+    with open(f"{where}/todo.json", encoding="utf-8") as f:
+        names = json.load(f)
+    for name in names:
         scenario = registry.get(name)
         if not scenario:
             events.put(event="end", name=name, status="failed", detail="the guest has no such scenario")

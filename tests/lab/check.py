@@ -7,10 +7,9 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 
 from tests.guest import flavour
 from tests.guest.scenario import SEED, load_all
@@ -138,7 +137,7 @@ class Plan:
     left_out: list
 
     def everything(self):
-        return [test.name for test in self.host] + [n for queue in self.guests.values() for n in queue.everything()]
+        return [test.name for test in self.host] + [n for guest in self.guests.values() for n in guest]
 
 
 def choose(only, guest=""):
@@ -155,7 +154,7 @@ def choose(only, guest=""):
                 left_out.append(Result(name, "skipped", f"left out: {why}"))
             else:
                 where.setdefault(place, []).append(name)
-    guests = {place: (checks.queue if place == um.DEBUG.name else suite.Queue)(where[place])
+    guests = {place: checks.in_order(where[place]) if place == um.DEBUG.name else where[place]
               for place in (*um.KINDS, *boot.MACHINES) if place in where}
     return Plan([test for test in host.tests() if test.name in picked], guests, left_out)
 
@@ -200,6 +199,8 @@ def run(root, only, with_module, guest=""):
         usual = build.guest_setup(root, with_module) if is_usual else []
         kvm = boot.kvm_works(root)
 
+        ended = threading.Event()
+
         def left():
             return LIMIT - (time.monotonic() - say.START)
 
@@ -213,9 +214,7 @@ def run(root, only, with_module, guest=""):
                 stand = nullcontext((root, usual))
             with stand as (booted, lines):
                 suite.run(booted, plan.guests[name], lines, kvm and not machine.aarch64, total.add, left(), total.again,
-                          guest_class=kind)
-
-        ended = threading.Event()
+                          ended, guest_class=kind)
 
         def on_the_host():
             for test in plan.host:
@@ -223,36 +222,31 @@ def run(root, only, with_module, guest=""):
                     return
                 total.add(host.run(test, root))
 
-        # The fast guest, of which there is one at a time, has the longest way: so it begins at once. Beside it run the tests
-        # of the host, and a guest for what most are for. The first that is done boots another machine while there are
-        # some, and then helps with what most are for, of which there is something until the end.
-        stock = [""] if "" in machines else []
-        others = SimpleQueue()
-        for name in filter(None, machines):
-            others.put(name)
+        def on_machines():
+            for name in machines:
+                if not ended.is_set():
+                    on(name)
 
-        def the_rest():
-            with suppress(Empty):
-                while not ended.is_set():
-                    on(others.get_nowait())
-            for name in stock:
-                on(name)
+        def in_fast_guests(pool):
+            meanwhile = pool.submit(um.modules, later) if later else None
+            for name, kernel in fast.items():
+                if kernel is later:
+                    meanwhile.result()
+                    fast_lines[name] = um.setup_lines(kernel)
+                um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again, ended)
 
-        together = not picks(only) and boot.memory() > 3 * boot.MEMORY
-        if not together:
-            on_the_host()
-        beside = [lambda: [behind(5, partial(on, "")), together and the_rest()]] if stock else []
-        if together:
-            beside.append(lambda: [behind(10, on_the_host), the_rest()])
-        with suite.beside(list(map(plan.guests.get, machines)), beside):
+        # The fast guest, of which there is one at a time, has the longest way: what runs beside it comes behind it.
+        beside = [partial(behind, 10, on_the_host), partial(behind, 5, on_machines)]
+        with ThreadPoolExecutor() as pool:
             try:
-                meanwhile = ThreadPoolExecutor(1).submit(um.modules, later) if later else None
-                for name, kernel in fast.items():
-                    if kernel is later:
-                        meanwhile.result()
-                        fast_lines[name] = um.setup_lines(kernel)
-                    um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again)
-                the_rest()
+                if picks(only) or boot.memory() < 3 * boot.MEMORY:
+                    for work in beside:
+                        work()
+                    beside = []
+                others = [pool.submit(work) for work in beside]
+                in_fast_guests(pool)
+                for other in others:
+                    other.result()
             except BaseException:
                 ended.set()
                 raise

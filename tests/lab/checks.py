@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 
-from tests.lab import build, config, made, say, suite
+from tests.lab import build, config, made, say
 from tests.lab.rules import strip
 from tests.lab.shell import chroot_command
 
@@ -47,14 +47,13 @@ def guest_setup(kernel):
             f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
 
 
-def queue(names):
-    """Those in the order in which a guest runs them: reports of planted bugs switch lockdep off."""
+def in_order(names):
+    """Those in the order in which a guest runs them: reports of planted bugs switch lockdep off. The checks are asked behind
+    whatever ran under them."""
     finds = [n for n in names if n.startswith(FINDS)]
-    first = [n for n in names if n not in (*finds, LOCKDEP, LEAKS)]
-    if first:
-        return suite.Queue(first, last=[LOCKDEP, LEAKS], once=finds)
-    # Of two lists one is handed out in any case.
-    return suite.Queue([n for n in names if n not in finds] + finds)
+    asked = [n for n in names if n in (LOCKDEP, LEAKS)]
+    first = [n for n in names if n not in (*finds, *asked)]
+    return first + ([LOCKDEP, LEAKS] if first else asked) + finds
 
 
 def is_one_of(name, patterns):

@@ -4,10 +4,7 @@
 import json
 import os
 import re
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.guest.scenario import REGISTRY
@@ -44,59 +41,6 @@ class Result:
     # What the kernel has said of it, and the end of what a test that failed has printed itself.
     log: list = field(default_factory=list)
     printed: list = field(default_factory=list)
-
-
-class Queue:
-    """Scenarios that guests beside each other take, a list at a time, so that they end together. What is in `last` runs
-    in each of them when nothing else is left, and what is in `once` behind that in the first that comes there."""
-
-    # The least and the most of a list, which is an eighth of what is left: towards the end lists are short, so that
-    # nobody waits long for the guest with the last of them.
-    LEAST, MOST = 2, 8
-
-    def __init__(self, names, last=(), once=()):
-        self.lock = threading.Lock()
-        self.names = list(names)
-        self.last = list(last)
-        self.once = list(once)
-        self.ended = False
-
-    def _take(self, where, count):
-        """Takes so many names away from one of the lists."""
-        with self.lock:
-            taken = where[:count]
-            del where[:count]
-            return taken
-
-    def lists(self):
-        """What one guest, and those that are booted when it has died, are to run: list after list."""
-        if not self.names and not self.once:
-            return
-        while names := self._take(self.names, max(self.LEAST, min(self.MOST, len(self.names) // 8))):
-            yield names
-        yield self.last + self._take(self.once, len(self.once))
-
-    def everything(self):
-        return self.names + self.last + self.once
-
-    def rest(self):
-        """Takes everything that no guest has taken: for who gives up."""
-        return self._take(self.names, len(self.names)) + self._take(self.once, len(self.once))
-
-
-@contextmanager
-def beside(queues, works):
-    """Does all of `works` beside what is done in here; a failure of one ends all that the queues still have."""
-    with ThreadPoolExecutor(len(works) or 1) as pool:
-        try:
-            others = [pool.submit(work) for work in works]
-            yield
-            for other in others:
-                other.result()
-        except BaseException:
-            for queue in queues:
-                queue.ended = True
-            raise
 
 
 class Follower:
@@ -174,12 +118,10 @@ def judge_file(root, result, judge, path):
 POWER_OFF = "guest.power-off"
 
 
-def run(root, queue, extra, kvm, on_result, limit, again, label="check", guest_class=boot.Guest):
-    """Runs scenarios of a queue until it has none left, within `limit` seconds; each gets a result, which `on_result`
-    takes at once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
-    lists = queue.lists()
-    # Some before the boot: for nothing there is none.
-    todo = list(next(lists, ()))
+def run(root, names, extra, kvm, on_result, limit, again, ended, label="check", guest_class=boot.Guest):
+    """Runs scenarios within `limit` seconds, unless the whole run has `ended`; each gets a result, which `on_result` takes
+    at once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
+    todo = list(names)
     deadline = time.monotonic() + limit
 
     def finish(result, where=None):
@@ -189,20 +131,20 @@ def run(root, queue, extra, kvm, on_result, limit, again, label="check", guest_c
         on_result(result)
 
     for turn in range(MAX_BOOTS + MOST_REPEATED):
-        if not todo or queue.ended:
+        if not todo or ended.is_set():
             break
         work = boot.fresh_work(label)
         guest = guest_class(root, work, "python3 -m tests.guest.agent /srv/results", kvm, extra, environment())
+        (guest.results / "todo.json").write_text(json.dumps(todo), encoding="utf-8")
         say.step(f"boot the {guest.WHAT} {root.release} ({guest.how}), log in {work}"
                  + (f", again for {len(todo)} more" if turn else ""))
         guest.start()
         try:
-            why = watch(guest, queue, lists, todo, finish, deadline)
+            why = watch(guest, ended, todo, finish, deadline)
         finally:
             guest.stop()
         if why is None:
-            # One that was left dirty has run less than it was handed.
-            todo = todo or list(next(lists, ()))
+            # One that was left dirty has not run all.
             continue
         running, text = why
         whole = guest.console_tail(2000)
@@ -221,7 +163,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, label="check", guest_c
             say.quote(last)
             if last:
                 text += f": {last[-1].strip()}"
-            for name in todo + queue.rest():
+            for name in todo:
                 finish(Result(name, "failed", text))
             return
         if running in todo:
@@ -237,17 +179,9 @@ def run(root, queue, extra, kvm, on_result, limit, again, label="check", guest_c
         finish(Result(running, "failed", text, log=report), guest.results)
         if time.monotonic() > deadline:
             break
-        todo = todo or list(next(lists, ()))
-    if not queue.ended:
-        for name in todo + (queue.rest() if todo or time.monotonic() > deadline else []):
+    if not ended.is_set():
+        for name in todo:
             finish(Result(name, "failed", "not run: the guests before it died, or time ran out"))
-
-
-def hand_out(guest, number, names):
-    """Gives a guest the scenarios that it has asked for: all at once, for it looks while this is written."""
-    new = guest.results / "todo.new"
-    new.write_text(json.dumps(names), encoding="utf-8")
-    new.rename(guest.results / f"todo-{number}.json")
 
 
 def emulation_failed(console):
@@ -280,9 +214,9 @@ class Phase:
         return time.monotonic() - self.began > self.limit + self.grace
 
 
-def watch(guest, queue, lists, todo, finish, deadline):
-    """Follows one guest to its end, and hands it first what is in `todo` and then what is in `lists`. None: it ended
-    well, or was ended with the queue. Else the scenario that ran (or None) and what happened."""
+def watch(guest, over, todo, finish, deadline):
+    """Follows one guest, which runs what is in `todo`, to its end. None: it ended well, or was ended because all is over.
+    Else the scenario that ran (or None) and what happened."""
     reader = Reader(guest.results / "events.jsonl")
     running, phase, up = None, Phase(guest.BOOT_LIMIT), False
     ended = judged = False
@@ -292,11 +226,6 @@ def watch(guest, queue, lists, todo, finish, deadline):
             kind = event.pop("event", None)
             if kind == "up":
                 up = True
-                phase = Phase(BETWEEN)
-            elif kind == "ask":
-                if event["number"]:
-                    todo += next(lists, ())
-                hand_out(guest, event["number"], todo)
                 phase = Phase(BETWEEN)
             elif kind == "start":
                 running = event["name"]
@@ -328,7 +257,7 @@ def watch(guest, queue, lists, todo, finish, deadline):
             if up:
                 return (todo[0], "the guest died before it began") if todo else (POWER_OFF, "the guest died")
             return None, "the guest did not boot"
-        if queue.ended:
+        if over.is_set():
             return None
         if time.monotonic() > deadline and not ended:
             return running or (todo or [POWER_OFF])[0], "the time for all scenarios is used up"

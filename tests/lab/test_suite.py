@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -75,10 +76,6 @@ def passed(name):
     return {"event": "end", "name": name, "status": "passed"}
 
 
-def ask(number):
-    return {"event": "ask", "number": number}
-
-
 class Guests(unittest.TestCase):
     """Guests that only say what happens to them."""
 
@@ -111,7 +108,7 @@ class Guests(unittest.TestCase):
 
         results = []
         root = mock.Mock(release="7.3.4")
-        suite.run(root, suite.Queue(names), [], False, results.append, limit, self.again, guest_class=Fake)
+        suite.run(root, names, [], False, results.append, limit, self.again, threading.Event(), guest_class=Fake)
         self.assertEqual(todo, [])
         self.printed = {r.name: r.printed for r in results}
         return {r.name: (r.status, r.detail) for r in results}
@@ -160,36 +157,18 @@ class Boots(Guests):
         found = self.run_boots(["a", "b"], ([UP, begin("a")], []), limit=-1, still_there=True)
         self.assertEqual({name: status for name, (status, _) in found.items()}, {"a": "failed", "b": "failed"})
 
+    def test_what_a_dead_guest_had_is_for_the_next(self):
+        found = self.run_boots(["a", "b"], ([UP, begin("a")], [PANIC]), ([UP, begin("b"), passed("b"), DONE], [END]))
+        self.assertEqual({name: status for name, (status, _) in found.items()}, {"a": "failed", "b": "passed"})
+        todo = [json.loads(path.read_text()) for path in self.place.glob("*/results/todo.json")]
+        self.assertCountEqual(todo, [["a", "b"], ["b"]])
+
     def test_a_promised_capture_must_be_there(self):
         promise = {"a": Scenario("a", 1, "", None, leaves=".pcap"), "b": Scenario("b", 1, "", None)}
         with mock.patch.object(suite, "REGISTRY", promise):
             found = self.run_boots(["a", "b"], ([UP, passed("a"), passed("b"), DONE], [END]))
         self.assertEqual(found["a"], ("failed", "it left no a.pcap to be judged"))
         self.assertEqual(found["b"][0], "passed")
-
-
-class HandedOut(Guests):
-    """A guest gets more when it is through with what it has."""
-
-    NAMES = [f"s{n}" for n in range(3 * suite.Queue.LEAST)]
-    LISTS = list(suite.Queue(NAMES).lists())[:-1]
-
-    def handed(self):
-        """What the guests were given, by boot."""
-        return [[json.loads(p.read_text()) for p in sorted(boot.glob("results/todo-*.json"))]
-                for boot in sorted(self.place.iterdir(), key=lambda p: p.stat().st_ctime_ns)]
-
-    @staticmethod
-    def through(lists):
-        """What a guest says that runs these lists, and asks for more."""
-        return [event for n, names in enumerate([*lists, []]) for event in (ask(n), *map(passed, names))]
-
-    def test_what_a_dead_guest_had_is_for_the_next(self):
-        (first, second), *others = self.LISTS
-        found = self.run_boots(self.NAMES, ([UP, ask(0), begin(first)], [PANIC]),
-                               ([UP, *self.through([[second], *others]), DONE], [END]))
-        self.assertEqual((found.pop(first)[0], set(found.values())), ("failed", {("passed", "")}))
-        self.assertEqual(self.handed(), [[[first, second]], [[second], *others, []]])
 
 
 class Total(unittest.TestCase):
@@ -249,9 +228,7 @@ class Agent(unittest.TestCase):
         logs = iter(logs)
         registry = {name: Scenario(name, 1, "", None, provokes) for name in todo}
         with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
-            for number, names in enumerate(([name] for name in todo)):
-                (Path(place) / f"todo-{number}.json").write_text(json.dumps(names), encoding="utf-8")
-            (Path(place) / f"todo-{len(todo)}.json").write_text("[]", encoding="utf-8")
+            (Path(place) / "todo.json").write_text(json.dumps(todo), encoding="utf-8")
             for what in (mock.patch.object(agent, "SETTINGS", {}), mock.patch.object(sys, "argv", ["agent", place]),
                          mock.patch.object(agent, "load_all", lambda: registry),
                          mock.patch.object(agent, "supervise", lambda *_: {"status": "passed", "detail": ""}),
@@ -272,7 +249,7 @@ class Agent(unittest.TestCase):
 
     def test_not_after_damage_on_purpose(self):
         found = self.events(["a"], [[], ["WARNING: wanted"], ["WARNING: late"]], "wanted")
-        self.assertEqual([e["event"] for e in found], ["up", "ask", "start", "end", "ask", "done"])
+        self.assertEqual([e["event"] for e in found], ["up", "start", "end", "done"])
         self.assertTrue(found[-1]["spoilt"])
 
 

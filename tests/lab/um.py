@@ -200,10 +200,10 @@ def left_out(name, where, guest):
     return checks.reason(name, LEFT_OUT) if where in KINDS else None
 
 
-def run(kernel, names, lines, on_result, limit, again):
-    """Runs scenarios, whose queue this is, in a guest of this kernel."""
+def run(kernel, names, lines, on_result, limit, again, ended):
+    """Runs scenarios in a guest of this kernel."""
     with alone("make check") as held:
-        suite.run(kernel, names, lines, True, checks.reader(kernel, on_result), limit, again, label=kernel.kind.name,
+        suite.run(kernel, names, lines, True, checks.reader(kernel, on_result), limit, again, ended, label=kernel.kind.name,
                   guest_class=partial(Guest, lock=held))
 
 
