@@ -7,10 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
-from contextlib import suppress
+from collections import Counter
 from dataclasses import dataclass
 
 from tests.guest.scenario import load_all
@@ -18,9 +17,8 @@ from tests.lab import check, config, say, um
 from tests.lab.shell import end_in_good_order
 
 LIST = config.CHECKOUT / "tests" / "planted.toml"
-# Copies of the tree, one for each of those that are tried beside each other: a build has work for one processor mostly.
+# The copy of the tree, which keeps what was built in it.
 PLACE = config.BUILD / "planted"
-AT_ONCE = 2
 # A fault may make each test wait for what does not come. The fast guest needs less patience: see PATIENCE of the scenarios.
 LIMIT = 20 * 60
 PATIENCE = {"FERROCE_PATIENCE": "2"}
@@ -87,85 +85,41 @@ def copy_tree(target):
         shutil.copymode(source, place)
 
 
-class Trial:
-    """`check` at work on a copy of the tree that has a fault, with the tests of one tier."""
-
-    def __init__(self, fault, place, tier, names):
-        self.fault, self.place, self.tier = fault, place, tier
-        self.began = time.monotonic()
-        path = place / fault.file
-        copy_tree(place)
-        path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
-        self.out = tempfile.TemporaryFile("w+")
-        self.proc = subprocess.Popen(
-            [sys.executable, "-u", "-m", "tests.lab", "check", "--only", ",".join(names),
-             *(["--guest", tier] if tier == FAST else [])], cwd=place, stdin=subprocess.DEVNULL,
-            stdout=self.out, stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | (PATIENCE if tier == FAST else {}))
-
-    def output(self):
-        return os.pread(self.out.fileno(), 1 << 24, 0).decode(errors="replace")
-
-    def is_over(self):
-        """Whether a test has failed, or it has come to its end or to its limit."""
-        return self.proc.poll() is not None or bool(failures(self.output())) or time.monotonic() > self.began + LIMIT
-
-    def end(self):
-        """Ends it, and waits for its guests; the tree is as it was. Returns the tests that have noticed the fault."""
-        late = self.proc.poll() is None
-        try:
-            return noticed(self.fault, self.output(), late)
-        finally:
-            end_in_good_order(self.proc)
-            shutil.copyfile(config.CHECKOUT / self.fault.file, self.place / self.fault.file)
-            self.out.close()
+def trial(fault, tier, names):
+    """Runs `check` on a copy of the tree that has the fault, with the tests of one tier, until one of them fails. Returns
+    those that have noticed it."""
+    copy_tree(PLACE)
+    path, output = PLACE / fault.file, ""
+    path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
+    argv = ["timeout", str(LIMIT), sys.executable, "-u", "-m", "tests.lab", "check", "--only", ",".join(names),
+            *(["--guest", tier] if tier == FAST else [])]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | (PATIENCE if tier == FAST else {})
+    with subprocess.Popen(argv, cwd=PLACE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", env=env) as proc:
+        for line in proc.stdout:
+            output += line
+            if failures(line):
+                end_in_good_order(proc)
+                break
+    return noticed(fault, output)
 
 
-def noticed(fault, output, late):
+def noticed(fault, output):
     """Which tests notice it, the first of them where the rest has not run; an empty list when none does. A tree that
-    cannot be built shows nothing, nor does a guest that does not boot."""
+    cannot be built shows nothing, nor does a guest that does not boot, nor a run that does not come to its sum."""
     who = failures(output)
-    cannot = f"planted fault {fault.name} cannot be judged"
-    if re.search("building the module failed|could not compile|the guest did not boot", output):
-        raise say.LabError(f"{cannot}:\n{output[-3000:]}")
-    if late and not who:
-        raise say.LabError(f"{cannot}: its tests did not end in {LIMIT} s")
-    if not late and " passed, " not in output:
-        raise say.LabError(f"{cannot}:\n{output[-3000:]}")
+    if re.search("building the module failed|could not compile|the guest did not boot|the run was ended", output) \
+            or not who and " passed, " not in output:
+        raise say.LabError(f"planted fault {fault.name} cannot be judged:\n{output[-3000:]}")
     return who
 
 
-def trials(chosen):
-    """Tries each, some beside each other, and in the next tier what the tests of one have missed. Gives each fault with
-    the tier and the tests that notice it, which are none where none does, and its seconds."""
-    free, running = [PLACE / str(number) for number in range(AT_ONCE)], []
-    waiting = [(fault, tiers(fault), 0) for fault in chosen]
-    try:
-        while waiting or running:
-            while waiting and free:
-                fault, left, took = waiting.pop(0)
-                running.append((Trial(fault, free.pop(), *left[0]), left[1:], took))
-            time.sleep(0.2)
-            for one in [one for one in running if one[0].is_over()]:
-                running.remove(one)
-                trial, left, took = one
-                who = []
-                try:
-                    who = trial.end()
-                except say.LabError as e:
-                    # The others are still worth their time.
-                    say.line(str(e))
-                    left = []
-                free.append(trial.place)
-                took += time.monotonic() - trial.began
-                if not who and left:
-                    waiting.insert(0, (trial.fault, left, took))
-                else:
-                    yield trial.fault, trial.tier, who, took
-    finally:
-        for trial, _left, _took in running:
-            with suppress(say.LabError):
-                trial.end()
+def find(fault):
+    """The tier and the tests that notice a fault: the cheapest tier is tried first, and the next where it has missed it."""
+    for tier, names in tiers(fault):
+        if who := trial(fault, tier, names):
+            return tier, who
+    return None, []
 
 
 def run(only):
@@ -174,13 +128,19 @@ def run(only):
     chosen = [f for f in faults() if not picks or f.name in picks]
     if not chosen:
         raise say.LabError(f"no planted fault is called {only}")
-    by, missed = {}, 0
-    for fault, tier, who, took in trials(chosen):
-        missed += not who
-        if who:
-            by[tier] = by.get(tier, 0) + 1
-        say.verdict("passed" if who else "failed", fault.name, took,
+    by = Counter()
+    for fault in chosen:
+        began = time.monotonic()
+        try:
+            tier, who = find(fault)
+        except say.LabError as e:
+            # The others are still worth their time.
+            say.line(str(e))
+            tier, who = None, []
+        by[tier] += 1
+        say.verdict("passed" if who else "failed", fault.name, time.monotonic() - began,
                     f"noticed in {tier} by {', '.join(who[:4])}" if who else f"not noticed by {fault.notice}: {fault.about}")
+    missed = by.pop(None, 0)
     say.line(f"\n{len(chosen) - missed} of {len(chosen)} faults were noticed: "
              + ", ".join(f"{count} in {tier}" for tier, count in by.items()))
     return int(missed > 0)

@@ -40,9 +40,9 @@ class Faults(unittest.TestCase):
         failed, passed = "failed     1.0 s  c.d: why\n", "passed     1.0 s  c.d\n"
         no_guest, over = "failed            c.d: the guest did not boot\n", "\n1 passed, 1 failed, 0 skipped\n"
         # The first that fails is enough.
-        for text, late, who in ((passed + over, False, []), (failed + over, False, ["c.d"]), (failed, True, ["c.d"])):
-            self.assertEqual(planted.noticed(fault, text, late), who)
+        for text, who in ((passed + over, []), (failed + over, ["c.d"]), (failed, ["c.d"])):
+            self.assertEqual(planted.noticed(fault, text), who)
         # Without a guest, or without an end, nothing is shown.
-        for text, late in ((no_guest + over, False), (no_guest, True), (passed, True), (passed, False)):
-            with self.subTest(text, late=late), self.assertRaises(planted.say.LabError):
-                planted.noticed(fault, text, late)
+        for text in (no_guest + over, passed):
+            with self.subTest(text), self.assertRaises(planted.say.LabError):
+                planted.noticed(fault, text)
