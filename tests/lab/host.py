@@ -13,7 +13,7 @@ from functools import partial
 from typing import Callable
 
 from command.trace import calls, elf
-from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup,
+from tests.lab import (aarch64, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup,
                        translations)
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import Bad, LabError
@@ -152,7 +152,7 @@ def unit_tests(root):
 def pages(root):
     """What `ferroce trace` draws, in a browser that has no network at all."""
     out = in_root(root, ["unshare", "--net", "python3", "-m", "unittest", "-v", "tests.lab.pages"],
-                  env={browser.PLACE: f"/cache/{config.browser().name}"})
+                  env={"FERROCE_BROWSER": f"/cache/{config.browser().name}"})
     return first_match(r"Ran (\d+) tests", out)
 
 
