@@ -9,8 +9,8 @@
 # make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um, um-debug or stock
 #                   in that guest
 # make check-fast   runs those that need no guest; make check-long what make check leaves out because it takes long
-# make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
-#                   counts instructions alone, CHARTS=1 draws SVG; PROFILE='veth: SEND 64 B' shows what the instructions
+# make bench        measures against the kernel's own rdma_rxe; make bench COUNT=1 counts
+#                   instructions alone, CHARTS=1 draws SVG; PROFILE='veth: SEND 64 B' shows what the instructions
 #                   of a row are spent on, or where the processors are; GUEST=um measures in the fast guest, at the
 #                   machine's own speed
 # make deb          builds the Debian packages, in build/deb
@@ -95,7 +95,7 @@ check-fast check-long:
 	@$(LAB) $@
 
 bench:
-	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(CHARTS),--charts) $(if $(PROFILE),--profile '$(PROFILE)') $(if $(GUEST),--guest '$(GUEST)')
+	@$(LAB) bench $(if $(COUNT),--count) $(if $(CHARTS),--charts) $(if $(PROFILE),--profile '$(PROFILE)') $(if $(GUEST),--guest '$(GUEST)')
 
 clean:
 	@sh tests/lab/native.sh clean

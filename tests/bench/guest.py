@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's part of `make bench`: both drivers side by side in one boot, measured in turns.
 
-Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds`, `quick` and `times`, or `counting` in a guest
+Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds` and `times`, or `counting` in a guest
 whose clock counts instructions (with `watch`, one operation for the host to look at), or `charts`; the figures go to RESULTS_DIR/events.jsonl as they come.
 """
 
@@ -121,9 +121,9 @@ def read_disk(row, driver):
     return {"value": json.loads(out[out.index("{"):])["jobs"][0]["read"]["iops"], "counters": []}
 
 
-def rounds(events, wanted, quick, times):
+def rounds(events, wanted, times):
     """All rounds. A row that fails is told, and left out from then on."""
-    todo = plan.rows(quick, times)
+    todo = plan.rows(times)
     broken = set()
     with connections(), both_drivers(events) as ends:
         for turn in range(wanted):
@@ -253,7 +253,7 @@ def main():
         elif wanted.get("charts"):
             draw(events, wanted.get("times", 1))
         else:
-            rounds(events, wanted["rounds"], wanted["quick"], wanted.get("times", 1))
+            rounds(events, wanted["rounds"], wanted.get("times", 1))
     except Failed as e:
         failure = str(e)
     say(f"ended {failure}")

@@ -46,7 +46,6 @@ class Row:
     # 0 is the port's own.
     mtu: int = 0
     qps: int = 1
-    quick: bool = True
     # Of the tool, beside those that follow from the rest, such as the type of the queue pairs.
     options: tuple = ()
     # Receives posted to each QP; 0 is as many as may be sent at once. With fewer, RNR NAKs stop the
@@ -121,18 +120,18 @@ def plain():
     found = []
     for place in PLACES:
         for tool in ("ib_send_lat", "ib_write_lat", "ib_read_lat"):
-            found.append(Row(place, "latency", tool, 64, 4000, quick="send" in tool))
+            found.append(Row(place, "latency", tool, 64, 4000))
         # A stream has found who sends for it after some ten milliseconds, which are not its rate.
         for tool in ("ib_send_bw", "ib_write_bw"):
             found.append(Row(place, "rate", tool, 64, 40000))
-            found.append(Row(place, "rate", tool, 64, 4000, qps=16, quick="write" in tool))
+            found.append(Row(place, "rate", tool, 64, 4000, qps=16))
         # Without packets the same bytes take a fraction of the time, which must not become too
         # short to measure.
         for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
-            found.append(Row(place, "bandwidth", tool, 64 << 10, 4000 if place == "local" else 1000, quick="send" in tool))
+            found.append(Row(place, "bandwidth", tool, 64 << 10, 4000 if place == "local" else 1000))
     found.append(Row("veth", "bandwidth", "ib_send_bw", 4096, 4000))
-    found.append(Row("veth", "connections", "cmtime", 0, CONNECTIONS, quick=False))
-    found += [Row("veth", "disk", "randread", 4096, depth, quick=False) for depth in DEPTHS]
+    found.append(Row("veth", "connections", "cmtime", 0, CONNECTIONS))
+    found += [Row("veth", "disk", "randread", 4096, depth) for depth in DEPTHS]
     return found
 
 
@@ -145,40 +144,25 @@ def pinned():
     """How fast it is when no scheduler is in between, and what kinds of queue pairs and operations the others leave out."""
     found = []
     for place in PLACES:
-        found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False))
+        found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned"))
         found.append(Row(place, "rate", "ib_write_bw", 64, 40000, "pinned"))
-        found.append(Row(place, "rate", "ib_write_bw", 64, 4000, "pinned", qps=16, quick=False))
+        found.append(Row(place, "rate", "ib_write_bw", 64, 4000, "pinned", qps=16))
         found.append(Row(place, "rate", "ib_send_bw", 4096, 100, "pinned", qps=16, receives=4))
         for tool in ("ib_write_bw", "ib_read_bw"):
-            found.append(Row(place, "bandwidth", tool, 1 << 20, 200 if place == "local" else 100, "pinned", quick=False))
+            found.append(Row(place, "bandwidth", tool, 1 << 20, 200 if place == "local" else 100, "pinned"))
         # A stream of an unreliable type has no end where something is lost, a ping-pong loses
         # nothing.
-        found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False, options=("-c", "UD")))
-        found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, "pinned", quick=False, options=("-A", "FETCH_AND_ADD")))
-    found.append(Row("veth", "rate", "ib_send_bw", 64, 2000, "pinned", qps=16, quick=False, options=("--use-srq",)))
-    found.append(Row("veth", "bandwidth", "ib_write_bw", 1 << 20, 50, "pinned", mtu=1024, quick=False))
+        found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", options=("-c", "UD")))
+        found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, "pinned", options=("-A", "FETCH_AND_ADD")))
+    found.append(Row("veth", "rate", "ib_send_bw", 64, 2000, "pinned", qps=16, options=("--use-srq",)))
+    found.append(Row("veth", "bandwidth", "ib_write_bw", 1 << 20, 50, "pinned", mtu=1024))
     return found
-
-
-def readme():
-    """The rows that stand in README.md: where ferroce is good, and where it is not."""
-    wanted = (("plain", "local", "ib_write_bw", 64, 1), ("plain", "veth", "ib_send_lat", 64, 1),
-              ("plain", "veth", "ib_send_bw", 64, 1), ("plain", "veth", "ib_write_bw", 64, 16),
-              ("plain", "veth", "ib_send_bw", 64 << 10, 1), ("busy", "local", "ib_write_bw", 64, 1))
-    return [row for row in rows(True) if (row.way, row.place, row.tool, row.size, row.qps) in wanted]
-
-
-def in_readme(row):
-    """What such a row is called there: a user can type it."""
-    return f"{PLACES[row.place]}, `{row.tool} -s {row.size}" + (f" -q {row.qps}`" if row.qps > 1 else "`") \
-        + (", another process spinning on each CPU" if row.way == "busy" else "")
 
 
 # So many times as often where nothing is emulated.
 NATIVE_TIMES = 25
 
 
-def rows(quick=False, times=1):
-    """All rows; `quick` leaves out those that say least. Each does `times` as much."""
-    return [row if row.kind in FIXED else replace(row, iters=row.iters * times)
-            for row in plain() + busy() + pinned() if row.quick or not quick]
+def rows(times=1):
+    """All rows. Each does `times` as much."""
+    return [row if row.kind in FIXED else replace(row, iters=row.iters * times) for row in plain() + busy() + pinned()]

@@ -24,14 +24,14 @@ def ratios(ours, theirs, smaller_is_better):
     return found
 
 
-def summarize(events, quick=False):
+def summarize(events):
     """The events of a run as plain data: `rows`, in the order of the plan."""
     figures, reached = {}, {}
     for event in events:
         if event["event"] == "figure":
             figures.setdefault((event["row"], event["driver"]), {})[event["round"]] = event
     rows = []
-    for row in plan.rows(quick):
+    for row in plan.rows():
         both = [figures.get((row.key, driver), {}) for driver in plan.DRIVERS]
         one = {"key": row.key, "way": row.way, "place": row.place, "name": row.name, "kind": row.kind,
                "unit": plan.UNIT[row.kind], "target": row.target(reached.get(row.idle.key)),
@@ -119,17 +119,6 @@ def verdict(ratio, target):
         return ["-", "", wanted, ""]
     return [f"{ratio['median']:.2f}x", f"{ratio['least']:.2f}..{ratio['most']:.2f}", wanted,
             "missed" if target is not None and ratio["median"] < target else ""]
-
-
-def readme(rows):
-    lines = ["| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]
-    found = {row["key"]: row for row in rows}
-    for row in plan.readme():
-        one = found.get(row.key, {})
-        cells = [f"{number(one[driver]['median'])} {plan.UNIT[row.kind]}" if driver in one else "-" for driver in plan.DRIVERS]
-        cells.append(f"{one['ratio']['median']:.1f}" if "ratio" in one else "-")
-        lines.append(f"| {plan.in_readme(row)} | {' | '.join(cells)} |")
-    return lines
 
 
 def page(result, about):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What one message looks like on the wire: as tshark, scapy and `ferroce trace` decode it, who must agree.
 
-`python3 -m tests.judges.message FILE` judges and prints a capture where these are installed.
+`python3 -m tests.judges.message FILE` judges a capture where these are installed.
 """
 
 import sys
@@ -35,20 +35,10 @@ def judge(packets):
         require(not any(p["syndrome"] >> 5 for p in acks), f"{source} sent a NAK")
 
 
-def table(packets):
-    lines = [f"{'from':>12}  {'packet':<12} {'PSN':>8}  {'bytes':>5}  {'to QP':>8}  ICRC"]
-    for p in packets:
-        extra = f"  MSN {p['msn']}" if "msn" in p else ""
-        lines.append(f"{p['src']:>12}  {p['name']:<12} {p['psn']:>8}  {len(p['payload']):>5}  {p['dqpn']:>#8x}  "
-                     f"{p['icrc_bytes'].hex()}{extra}")
-    return lines
-
-
 def main():
-    """Judges a capture named on the command line and prints it; its last line says what is wrong, if anything."""
+    """Judges a capture named on the command line; its last line says what is wrong, if anything."""
     try:
         packets = decode(sys.argv[1])
-        print("\n".join(table(packets)))
         judge(packets)
         print(f"{len(packets)} ICRCs agree with scapy's")
     except Failed as e:

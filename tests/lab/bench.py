@@ -29,12 +29,12 @@ def counter(root):
     return build.LAB / "ops"
 
 
-def run(root, quick, count):
+def run(root, count):
     """Measures and shows; 0 when every row has its figures and the kernel has nothing to complain of. A target that
     is missed is shown, and is no failure: the figures are the result. `count`: instructions alone."""
     began = time.monotonic()
     bed = stock(root)
-    turns = {"rounds": 0 if count else 1 if quick else plan.ROUNDS, "quick": quick}
+    turns = {"rounds": 0 if count else plan.ROUNDS}
     events, faults = boot_and_measure(bed, turns) if turns["rounds"] else ([], [])
     more, others = boot_and_measure(bed, {"rounds": 0, "counting": True})
     return tell(bed, events + more, turns, faults + others, began)
@@ -112,10 +112,10 @@ def fast(root, what):
         yield Bed(kernel.release, NATIVE, lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held))
 
 
-def run_native(root, quick):
+def run_native(root):
     """The same in the fast guest; it cannot count instructions."""
     began = time.monotonic()
-    turns = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick, "times": plan.NATIVE_TIMES}
+    turns = {"rounds": plan.ROUNDS, "times": plan.NATIVE_TIMES}
     with fast(root, "make bench GUEST=um") as bed:
         events, faults = boot_and_measure(bed, turns)
     return tell(bed, events, turns, faults, began)
@@ -149,7 +149,7 @@ def bench_lines(root):
 
 
 def tell(bed, events, turns, faults, began):
-    result = summary.summarize(events, turns["quick"])
+    result = summary.summarize(events)
     result |= {"kernel": bed.release, "how": bed.how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}
     show(result)
@@ -230,9 +230,7 @@ def show(result):
     for fault in result["faults"]:
         say.line(f"failed: {fault}")
     if timed:
-        say.line(f"\nThe tables of Documentation/performance.md: {OUT}/performance.md. The table in README.md:")
-        for text in summary.readme(result["rows"]):
-            say.line(text)
+        say.line(f"\nThe tables of Documentation/performance.md: {OUT}/performance.md")
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     say.line(f"{OUT}/bench.json; {result['seconds']} s with the boot")

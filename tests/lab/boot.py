@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Boots the stock kernel on a throw-away copy of the made root."""
 
-import json
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.guest.scenario import PATIENCE
@@ -69,24 +69,10 @@ def folder_of_host(path, name, tag):
             "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
 
 
+@cache
 def kvm_works(root):
-    """Whether KVM can run this very kernel. The device node may exist and be of no use, so it is tried once a boot."""
-    try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        boot_id = ""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return False
-    memo = config.cache() / "kvm.json"
-    try:
-        known = json.loads(memo.read_text(encoding="utf-8"))
-        if known.get("boot_id") == boot_id and known.get("release") == root.release:
-            return known["works"]
-    except (OSError, ValueError, KeyError):
-        pass
-    works = probe_kvm(root)
-    memo.write_text(json.dumps({"boot_id": boot_id, "release": root.release, "works": works}), encoding="utf-8")
-    return works
+    """Whether KVM can run this very kernel. The device node may exist and be of no use, so it is tried."""
+    return os.access("/dev/kvm", os.R_OK | os.W_OK) and probe_kvm(root)
 
 
 def probe_kvm(root):

@@ -253,21 +253,9 @@ def run(root, only, with_module, guest=""):
     return total.status
 
 
-# Subjects that the sum names with their seconds.
-LONGEST = 12
 # Of how many failures the sum repeats what they have printed, and how many lines, of each and of all: of a CI's log often the
 # last thirty lines are all that is kept.
 SHOWN, LINES, IN_ALL = 5, 12, 24
-
-
-def longest(results):
-    """Where the time of a run went: the subjects that took most of it, with their tests and seconds."""
-    took = {}
-    for r in results:
-        if r.seconds:
-            took.setdefault(r.name.split(".")[0], []).append(r.seconds)
-    most = sorted(took.items(), key=lambda one: -sum(one[1]))[:LONGEST]
-    return ", ".join(f"{subject} {len(each)} in {sum(each):.0f} s" for subject, each in most)
 
 
 def words(result, most):
@@ -292,9 +280,7 @@ def show(failed):
 
 
 def finish(results, again):
-    """Where the time went, what was left out, the sum, the exit status; everything goes to build/check.json too."""
-    if len(results) > LONGEST:
-        say.line(f"\nlongest, of what ran beside each other: {longest(results)}")
+    """What was left out, the sum, the exit status; everything goes to build/check.json too."""
     reasons = {}
     for r in results:
         for what, why in r.skips:

@@ -53,8 +53,7 @@ def parser():
          ("--files", {"default": "", "help": "of these files alone: a pattern"}))
     word("planted", "see whether the tests notice planted faults", lambda root, args: planted.run(args.only),
          ("--only", {"default": "", "help": "names, separated by commas"}))
-    word("bench", "measure against the kernel's own rdma_rxe", benched, flag("--quick", "one round, fewer rows"),
-         flag("--count", "count instructions alone"),
+    word("bench", "measure against the kernel's own rdma_rxe", benched, flag("--count", "count instructions alone"),
          ("--profile", {"metavar": "ROW", "help": "show what the instructions of an operation are spent on"}),
          ("--guest", {"choices": ("stock", "um"), "default": "stock", "help": "measure in this guest"}),
          flag("--charts", "draw how figures change with size and number of QPs"))
@@ -129,10 +128,10 @@ def benched(root, args):
     if native:
         if args.count or args.profile:
             raise LabError("the fast guest counts no instructions: leave GUEST=um away")
-        return bench.run_native(root, args.quick)
+        return bench.run_native(root)
     if args.profile:
         return bench.spent(root, args.profile)
-    return bench.run(root, args.quick, args.count)
+    return bench.run(root, args.count)
 
 
 def shell(root, args):

@@ -7,8 +7,6 @@ import os
 import re
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 
 from tests.lab.say import LabError, step
@@ -109,27 +107,6 @@ def mirror():
     if not found:
         raise LabError("apt's configuration names no Debian mirror; FERROCE_MIRROR=URL names one")
     return found
-
-
-def check_reachable(site, suite):
-    """Says in one line when the mirror cannot be reached or does not carry the suite."""
-    if not site.startswith("http"):
-        return
-    proxies = urllib.request.getproxies()
-    for line in apt_config():
-        found = re.match(r'Acquire::(https?)::Proxy "(.+)";', line)
-        if found and found.group(2) != "DIRECT":
-            proxies[found.group(1)] = found.group(2)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
-    url = f"{site}/dists/{suite}/InRelease"
-    try:
-        opener.open(urllib.request.Request(url, method="HEAD"), timeout=30).close()
-    except urllib.error.HTTPError as e:
-        raise LabError(f"the mirror {site} does not carry {suite} (HTTP {e.code}); name a full Debian mirror in "
-                       "FERROCE_MIRROR") from None
-    except OSError as e:
-        raise LabError(f"no network: {url} cannot be reached ({e}); check the connection and apt's proxy settings, "
-                       "or name another mirror in FERROCE_MIRROR") from None
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,13 @@ import hashlib
 import json
 import os
 import shlex
-import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import boot, build, config, say, setup
+from tests.lab import build, config, setup
 from tests.lab.locks import SETTING_UP, lock
 from tests.lab.say import LabError, step
-from tests.lab.shell import chroot_command, kill_group
+from tests.lab.shell import chroot_command, run
 
 HERE = Path(__file__).parent
 # Counted up when the steps change without a change of the configuration.
@@ -157,29 +155,11 @@ def make_new(root, kind):
 
 
 def in_new(root, new, script, what, log):
-    """Runs a script in the root with the new folder in its place; says now and then how far it has come."""
+    """Runs a script in the root with the new folder in its place."""
     rust = next((root.path / "usr/src").glob("rustc-*/library"))
     env = {"RUST_LIB_SRC": "/" + str(rust.relative_to(root.path)), "KBUILD_BUILD_HOST": "lab",
            "KBUILD_BUILD_USER": "lab"}
-    argv = chroot_command(root.path.resolve(), f"sh -ec {shlex.quote(script)}", env=env,
-                          binds=[(new, INSIDE)])
-    with open(log, "a", encoding="utf-8") as out:
-        proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                start_new_session=True)
-    said = time.monotonic()
-    try:
-        while proc.poll() is None:
-            time.sleep(0.5)
-            if time.monotonic() - said > 60:
-                said = time.monotonic()
-                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-                step(f"    {len(lines)} lines of log, now {lines[-1].strip() if lines else 'beginning'}")
-    finally:
-        if proc.poll() is None:
-            kill_group(proc)
-    if proc.returncode:
-        say.quote(boot.tail_of(log, 20))
-        raise LabError(f"{what} failed (exit {proc.returncode}); the whole log is {log}")
+    run(chroot_command(root.path.resolve(), f"sh -ec {shlex.quote(script)}", env=env, binds=[(new, INSIDE)]), what, log)
 
 
 def modules(kernel, *others):

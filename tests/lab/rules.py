@@ -207,16 +207,6 @@ def check_width(relative, text):
             for number, line in enumerate(text.splitlines(), 1) if columns(line) > WIDTH]
 
 
-def check_kunit(relative, text):
-    """The assertions of KUnit, which stand in for those of Rust in its suites, take no message."""
-    found = []
-    for suite in re.finditer(r"kunit_tests\(.*?^}$", text, re.S | re.M):
-        before = text.count("\n", 0, suite.start())
-        found += [f"{relative}:{before + number}: KUnit's assertions take no message"
-                  for number, _ in numbered(suite.group(0), r'\bassert(?:_eq!\([^;]*,|!\()[^;]*,\s*"[^;]*\);')]
-    return found
-
-
 def check_prose(relative, text):
     """No line of a document is wider than the page. Code blocks are left alone: a command must stay on one line."""
     found, fenced = [], False
@@ -227,25 +217,6 @@ def check_prose(relative, text):
         if not fenced and not line.startswith("    ") and columns(line) > width:
             found.append(f"{relative}:{number}: {columns(line)} columns, {width} are the most")
     return found
-
-
-def types(code):
-    """Names and lines of the types of a file: not in a function or an inline module, not for tests, no aliases."""
-    for line, what in numbered(without_tests(code), r"(?m)^(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait)\s+\w+"):
-        yield line, what.split()[-1]
-
-
-def check_homonyms(codes):
-    """Each type name of a crate has one meaning: qualify it (SendCursor, QpState); Documentation/glossary.md has the terms.
-    `codes` has the sources of both crates."""
-    defined = {}
-    for relative, code in sorted(codes.items()):
-        # Tests; what the fuzzers and models of a file have is theirs.
-        if not re.search(r"/tests?(/|\.rs$)|_test\.rs$|/(fake|model)\.rs$", relative):
-            for line, name in types(code):
-                defined.setdefault((Path(relative).parts[0], name), []).append(f"{relative}:{line}")
-    return [f"{places[-1]}: the type name {name} is defined {len(places)} times, also at {', '.join(places[:-1])}"
-            for (_, name), places in sorted(defined.items()) if len(places) > 1]
 
 
 # How long a test waits for what must come is said by patience() in C and PATIENCE in Python: no number of seconds
@@ -395,10 +366,10 @@ def violations(meaningless):
             if relative == "rust/ferroce_main.rs":
                 found += check_map(text)
             if relative.startswith("rust/"):
-                found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
+                found += check_rooms(relative, code) + check_trusted(relative, code)
                 found += check_release(relative, code)
     found += check_symbols(read(EVENT_NAMES), read) + check_events(read(EVENTS), read(EVENTS_TOLD), calls.ARGUMENTS)
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
     for name in documents.MAPS:
         found += documents.check_names(name, read(name), rust)
-    return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_homonyms(rust)
+    return found + documents.check_values(read(documents.VALUES), read(documents.CODE))

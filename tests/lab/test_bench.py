@@ -4,7 +4,6 @@
 import unittest
 
 from tests.bench import plan, summary
-from tests.lab import config
 
 
 def figure(row, driver, turn, value, **more):
@@ -49,13 +48,3 @@ class Summary(unittest.TestCase):
         self.assertNotIn("met", one)
         cells, head = summary.table([one])
         self.assertEqual((len(cells[0]), cells[0][-2:]), (len(head), ["", ""]))
-
-
-class Readme(unittest.TestCase):
-    def test_is_in_the_form_that_is_printed(self):
-        text = (config.CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()
-        printed = summary.readme([])
-        self.assertEqual(len(printed), 2 + 6)
-        start = text.index(printed[0])
-        names = [[line.split("|")[1] for line in lines] for lines in (printed, text[start:start + len(printed)])]
-        self.assertEqual(*names)

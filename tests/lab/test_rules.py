@@ -21,11 +21,6 @@ def released(path, body):
     return rules.check_release(path, "impl T {\n    fn f(&self) {\n" + rules.strip(body) + "    }\n}\n")
 
 
-def kunit(path, line):
-    text = f'#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(x))]\nmod tests {{\n    {line}\n}}\n'
-    return rules.check_kunit(path, text)
-
-
 def commands(path, text):
     return rules.check_commands(path, text, lambda only: check.meaningless(only, ["verbs.uc-messages.loop", "fault.loss"]))
 
@@ -64,8 +59,6 @@ FOUND = (
     (rules.check_spdx, "rust/core/queue/wqe.rs", SINGLE),
     (rules.check_spdx, "rust/sys/ib.rs", "//! Words.\n"),
     (rules.check_width, "rust/a/b.rs", "\n//" + "x" * 99 + "\n"),
-    (kunit, "rust/a.rs", 'assert!(a, "b {c}");'),
-    (kunit, "rust/a.rs", 'assert_eq!(\n            a,\n            "b",\n            "{c}"\n        );'),
     (rules.check_prose, "Documentation/a.md", "```\n```\n" + "x" * 101 + "\n"),
     (rules.check_prose, "Documentation/a.md", "| " + "y" * 117 + " |\n"),
     # A Chinese character, and its punctuation, have two columns.
@@ -102,7 +95,6 @@ PASSES = (
     # Columns are characters, but for those that have two.
     (rules.check_width, "rust/a/b.rs", "//" + "\u00e4" * 98 + "\n"),
     (rules.check_width, "rust/a/b.rs", "//" + "\u5305" * 49 + "\n"),
-    (kunit, "rust/a.rs", 'assert_eq!(a, "b");'),
     (rules.check_prose, "Documentation/a.md", "x" * 100 + "\n    " + "x" * 200 + "\n```\n" + "y" * 200 + "\n```\n"),
     (rules.check_prose, "Documentation/a.md", "\u5305" * 49 + "\uff0c\n| " + "\u5305" * 58 + " |\n"),
     *((rules.check_patience, "tests/guest/x.c", line) for line in (
@@ -184,19 +176,3 @@ class Events(unittest.TestCase):
         """Users are told of as many trace events as there are."""
         there = len(rules.event_fields(rules.read(rules.EVENTS)))
         self.assertIn(f"{there} trace events", rules.read("README.md"))
-
-
-class Homonyms(unittest.TestCase):
-    """One meaning for each type name of a crate."""
-
-    def found(self, files):
-        return len(rules.check_homonyms({path: rules.strip(text) for path, text in files.items()}))
-
-    def test_homonyms(self):
-        self.assertEqual(self.found({"rust/core/wire/a.rs": "pub struct Kind;\n", "rust/sys/b.rs": "\npub(super) enum Kind {}\n"}), 1)
-        self.assertEqual(self.found({"rust/a/a.rs": "struct A;\n", "rust/b/a.rs": "unsafe trait A {}\n"}), 1)
-        # Another crate.
-        self.assertEqual(self.found({"rust/a/a.rs": "struct Cq;\n", "userspace-provider/src/cq.rs": "struct Cq;\n"}), 0)
-        self.assertEqual(self.found({"rust/a/a.rs": "struct A;\n", "rust/a/b.rs": "type A = u8;\n// struct A;\n",
-                                     "rust/a/c.rs": "fn f() {\n    struct A;\n}\n", "rust/a/tests.rs": "struct A;\n",
-                                     "rust/a/d.rs": TEST % "" + "struct A;\n"}), 0)
