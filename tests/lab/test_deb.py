@@ -7,43 +7,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tests.lab import config, deb, dkms, rules
+from tests.lab import config
 from tests.lab.shell import captured
 from tests.lab.test_native import program
 
 RELEASE = "7.3.4+deb13-amd64"
-
-
-class Templates(unittest.TestCase):
-
-    def test_all_sources_are_as_old_as_the_changelog(self):
-        with tempfile.TemporaryDirectory() as name:
-            deb.copy_sources(Path(name) / "x")
-            times = {path.stat().st_mtime for path in (Path(name) / "x").rglob("*") if path.is_file()}
-            count = sum(path.is_file() for path in (Path(name) / "x").rglob("*"))
-        self.assertEqual(times, {deb.changed_at()})
-        self.assertGreater(count, len(rules.sources()))
-
-
-class InstalledByDkms(unittest.TestCase):
-    """What is wrong with what DKMS prints."""
-
-    class Root:
-        release, kdir, version, cc = RELEASE, "/usr/src/linux", "7.3.4-1", "gcc-14"
-
-    def test_all_well(self):
-        said = ["ferroce-dkms: the kernel 6.12.0-without-rust that runs is built without CONFIG_RUST and cannot load Rust modules: x",
-                f"status: ferroce/{rules.version()}, {RELEASE}, x86_64: installed",
-                f"file: /lib/modules/{RELEASE}/updates/dkms/ferroce.ko.xz", f"version: {rules.version()}",
-                "without Rust: exit 77", "7.4.0-series: apt goes on; cat: x: No such file or directory",
-                "7.3.99-no-source: apt goes on; the source of the kernel 7.3.99-no-source is not there: apt-get install x",
-                f"with an error: apt goes on; the module does not compile for the kernel {RELEASE}, x",
-                "reconfigured: exit 0",
-                f"ferroce-dkms: no module was built for the kernel {RELEASE}: the module does not compile x"]
-        self.assertEqual(dkms.missing("\n".join(said), self.Root), [])
-        for n in range(len(said)):
-            self.assertEqual(len(dkms.missing("\n".join(said[:n] + said[n + 1:]), self.Root)), 1)
-        self.assertEqual(dkms.missing("\n".join([*said, "left: /etc/x"]), self.Root), ["left: /etc/x"])
 
 
 class Dkms(unittest.TestCase):

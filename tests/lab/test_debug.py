@@ -4,14 +4,12 @@
 import contextlib
 import io
 import re
-import tempfile
 import unittest
-from pathlib import Path
 
 from tests.guest import scenario
 from tests.guest.scenario import Failed, Report
 from tests.judges import kernel
-from tests.lab import checks, config
+from tests.lab import config
 from tests.scenarios.debug import debug as guest
 
 scenario.load_all()
@@ -83,16 +81,6 @@ class Kunit(unittest.TestCase):
                          ["s has 3 tests, the sources have 4", "s.new: did not run"])
         self.assertEqual(guest.judge_kunit({"t": ["a"]}, {"s": good}),
                          ["t is not in the kernel", "s is not in the sources"])
-
-    def test_found_in_sources(self):
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "psn.rs").write_text(
-                '#[cfg(any(test, CONFIG_KUNIT = "y"))]\n'
-                '#[cfg_attr(\n    CONFIG_KUNIT = "y",\n    kernel::prelude::kunit_tests(ferroce_psn)\n)]\n'
-                "#[allow(clippy::unwrap_used)]\nmod tests {\n    // #[test] fn not_this() {}\n"
-                "    #[test]\n    fn one() {}\n\n    fn helper() {}\n\n    #[test]\n    fn two() {}\n}\n\n"
-                "mod more {\n    #[test]\n    fn three() {}\n}\n", encoding="utf-8")
-            self.assertEqual(checks.kunit_tests(Path(folder)), {"ferroce_psn": ["one", "two"]})
 
     def test_every_module_of_tests_is_a_suite(self):
         """A file of the core runs its tests in the kernel too; those that need collections are files of their own."""
