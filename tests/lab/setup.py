@@ -280,46 +280,54 @@ def unpack_pyverbs(new, log):
 
 
 def rdma_core_sources(root):
-    """Source packages of rdma-core for the provider's layout tests: one of each private ABI."""
-    cache = config.cache()
-    log = cache / "setup.log"
-    missing = [v for v in config.RDMA_CORE if not (cache / f"rdma-core-{v}" / ".complete").exists()]
-    missing = [v for v in missing if not (cache / f"rdma-core-{v}.absent-{config.recipe()}").exists()]
+    """Source packages of rdma-core for the provider's layout tests: one of each private ABI. Where the archive has gone on,
+    what has come after it stands for it if it has the same interface, and a note says so."""
+    cache, log = config.cache(), config.cache() / "setup.log"
+    missing = [v for v in config.RDMA_CORE if not any(path.exists() for path in rdma_core_told(v))]
     if not missing:
         return
     step(f"  sources of rdma-core {' and '.join(missing)}")
     in_root(root.path, ["apt-get", "-q", "update"], "reading the source lists", log)
-    out = run(chroot_command(root.path, ["apt-cache", "showsrc", "--only-source", "rdma-core"], writable=True),
-              "asking for rdma-core", None)
-    offered = sorted(set(re.findall(r"^Version: (\S+)$", out, re.M)), key=debian.version_key)
+
+    def asked(*words):
+        return run(chroot_command(root.path, words, writable=True), "asking for rdma-core", None)
+
+    offered = sorted(set(re.findall(r"^Version: (\S+)$", asked("apt-cache", "showsrc", "--only-source", "rdma-core"), re.M)),
+                     key=debian.version_key)
     for version in missing:
-        picked = pick_rdma_core(version, offered)
-        new, final = cache / f"new-rdma-core-{version}", cache / f"rdma-core-{version}"
+        complete, absent = rdma_core_told(version)
+        # Itself, or the newest of its series, or of all.
+        picked = max(offered, key=lambda v: (v.startswith(f"{version}-"), v.split(".")[0] == version.split(".")[0], offered.index(v)))
+        new, final = cache / f"new-rdma-core-{version}", complete.parent
         remove_tree(new)
         remove_tree(final)
         new.mkdir()
         # The upstream tarball alone, by the name and checksum of the signed index: the headers are in it, and the
         # rest of a source package is not on every mirror.
-        out = run(chroot_command(root.path, ["apt-get", "source", "--print-uris", "--only-source",
-                                             f"rdma-core={picked}"], writable=True), "asking for its files", None)
-        found = re.search(r"^'(\S+)' (\S+\.orig\.tar\.\w+) \d+ (SHA256:\w+)", out, re.M)
-        if not found:
-            raise LabError(f"the archive names no tarball with a checksum for rdma-core {picked}")
-        uri, name, checksum = found.groups()
+        uri, name, checksum = re.search(r"^'(\S+)' (\S+\.orig\.tar\.\w+) \d+ (SHA256:\w+)", asked(
+            "apt-get", "source", "--print-uris", "--only-source", f"rdma-core={picked}"), re.M).groups()
         in_root(root.path, f"""sh -ec 'cd /tmp
             /usr/lib/apt/apt-helper download-file {uri} {name} {checksum}
-            tar xf {name} --strip-components=1 --no-same-owner -C /cache/new-rdma-core-{version}'""",
+            tar xf {name} --strip-components=1 --no-same-owner -C /cache/{new.name}'""",
                 f"fetching the source of rdma-core {picked}", log)
-        note = replaced_rdma_core(version, picked, private_abi(new))
+        abi, wanted = private_abi(new), config.PRIVATE_ABI[version]
+        note = "" if picked.startswith(f"{version}-") else f"the archive has no rdma-core {version} any more, and now has {picked}: " \
+            + ("the provider's layouts are compared with that" if abi == wanted else f"its private ABI is {abi}, and nothing has {wanted}")
         if note:
             step(f"  note: {note}")
-        if private_abi(new) != config.PRIVATE_ABI[version]:
-            # Named by the recipe: with another root the archive is asked again.
-            (cache / f"rdma-core-{version}.absent-{config.recipe()}").write_text(note, encoding="utf-8")
+        if abi == wanted:
+            (new / complete.name).write_text(note, encoding="utf-8")
+            new.rename(final)
+        else:
+            absent.write_text(note, encoding="utf-8")
             remove_tree(new)
-            continue
-        (new / ".complete").write_text(note, encoding="utf-8")
-        new.rename(final)
+
+
+def rdma_core_told(version):
+    """Where a note stands of sources that are here, and of those that the archive of this root has not: asked again with
+    another root."""
+    folder = config.cache() / f"rdma-core-{version}"
+    return folder / ".complete", folder.with_name(f"{folder.name}.absent-{config.recipe()}")
 
 
 def own_lists(suite):
@@ -398,15 +406,6 @@ def rdma_core_programs(root):
     new.rename(final)
 
 
-def pick_rdma_core(version, offered):
-    """Which of the archive's versions stands for that of rdma-core: itself, or the newest of its series, or of all."""
-    if not offered:
-        raise LabError("the archive has no source of rdma-core at all; name a full Debian mirror in FERROCE_MIRROR")
-    itself = [v for v in offered if re.match(re.escape(version) + r"-", v)]
-    series = [v for v in offered if v.split(".")[0] == version.split(".")[0]]
-    return (itself or series or offered)[-1]
-
-
 def private_abi(source):
     """The number of the interface between libibverbs and its providers, from the sources of rdma-core."""
     found = re.search(r'^set\(IBVERBS_PABI_VERSION "(\d+)"\)', (source / "CMakeLists.txt").read_text(encoding="utf-8"),
@@ -414,30 +413,12 @@ def private_abi(source):
     return int(found.group(1)) if found else None
 
 
-def replaced_rdma_core(version, picked, abi):
-    """A sentence about another version that was taken, or could not be; nothing where it is the one that was wanted."""
-    if re.match(re.escape(version) + r"-", picked):
-        return ""
-    gone = f"the archive has no rdma-core {version} any more, and now has {picked}"
-    if abi == config.PRIVATE_ABI[version]:
-        return f"{gone}: the provider's layouts are compared with that"
-    return (f"{gone}, whose private ABI is {abi} and not {config.PRIVATE_ABI[version]}: "
-            f"the provider's layouts for the latter are compared with nothing")
-
-
 def rdma_core_notes():
-    """What `replaced_rdma_core` said of each version, where it said something; and the versions that are missing."""
-    cache = config.cache()
-    notes, missing = [], []
-    for version in config.RDMA_CORE:
-        absent = cache / f"rdma-core-{version}.absent-{config.recipe()}"
-        complete = cache / f"rdma-core-{version}" / ".complete"
-        if complete.exists():
-            notes.append(complete.read_text(encoding="utf-8"))
-        elif absent.exists():
-            missing.append(version)
-            notes.append(absent.read_text(encoding="utf-8") or f"the archive had no rdma-core {version}")
-    return [note for note in notes if note], missing
+    """What is to be said of the sources, and the versions that are missing."""
+    told = {version: [path.read_text(encoding="utf-8") if path.exists() else None for path in rdma_core_told(version)]
+            for version in config.RDMA_CORE}
+    notes = [note for both in told.values() for note in both if note]
+    return notes, [version for version, (complete, absent) in told.items() if complete is None and absent is not None]
 
 
 def cargo_fetch(root):
