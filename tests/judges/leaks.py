@@ -129,46 +129,33 @@ class Stock:
         self.kilobytes = {"MemFree": -memory.pop("MemFree"), **memory}
 
 
-def slope(then, now, rounds):
-    return (now - then) / rounds
+MEMORY = {"MemFree": 4 * PAGES_A_ROUND, "SUnreclaim": 4 * PAGES_A_ROUND, "Percpu": PER_CPU_KB_A_ROUND}
+# What a leak makes grow: in which part of a measurement, what it is, and how much of it a round is a leak. Each area by
+# itself, for a stack of a new worker here and a module there are none.
+GROWS = (("objects", "objects of {}", lambda name: OBJECTS_A_ROUND if OURS.match(name) else None),
+         ("vmalloc", "KiB of areas of {}", lambda name: 4 * OBJECTS_A_ROUND), ("kilobytes", "KiB of {}", MEMORY.get))
 
 
 def judge(samples, slopes=True):
     """Compares measurements, each with the number of rounds before it; returns what is worth telling."""
     first, last = samples[0][1], samples[-1][1]
-    parts = [(a, b, rb - ra) for (ra, a), (rb, b) in zip(samples, samples[1:])]
-
-    def grows(of):
-        """The least slope of all parts: a leak is in each."""
-        return min(slope(of(a), of(b), n) for a, b, n in parts)
-
     wrong = [f"{what}: {n} at first, {last.exact[what]} at the end" for what, n in first.exact.items()
              if last.exact[what] > n]
-    objects = {name: grows(lambda s, name=name: s.objects.get(name, 0)) for name in last.objects}
-    for name in sorted(last.objects):
-        counts = [s.objects.get(name, 0) for _, s in samples]
-        if counts[0] < counts[-1]:
-            print(f"{name}: {counts}")
-    # Each by itself: a stack of a new worker here and a module there are no leak.
-    areas_of = {name: grows(lambda s, name=name: s.vmalloc[name]) for name in last.vmalloc}
-    for name in sorted(last.vmalloc):
-        counts = [round(s.vmalloc[name]) for _, s in samples]
-        if counts[0] < counts[-1]:
-            print(f"{name}: {counts} KiB of areas")
-    grown = [f"{name}: {n:.2f} objects more a round" for name, n in objects.items()
-              if OURS.match(name) and n >= OBJECTS_A_ROUND]
-    kilobytes = {name: grows(lambda s, name=name: s.kilobytes[name]) for name in last.kilobytes}
-    limits = {"MemFree": 4 * PAGES_A_ROUND, "SUnreclaim": 4 * PAGES_A_ROUND, "Percpu": PER_CPU_KB_A_ROUND}
-    grown += [f"areas of {name}: {n:.1f} KiB more a round" for name, n in areas_of.items() if n >= 4 * OBJECTS_A_ROUND]
-    grown += [f"{name}: {n:.1f} KiB {'less' if name == 'MemFree' else 'more'} a round" for name, n in kilobytes.items()
-              if n >= limits[name]]
-    if slopes:
-        wrong += grown
+    least = {}
+    for part, what, limit in GROWS:
+        for name in sorted(getattr(last, part)):
+            values = [(at, getattr(sample, part).get(name, 0)) for at, sample in samples]
+            if values[0][1] < values[-1][1]:
+                print(f"{what.format(name)}: {[round(value) for _, value in values]}")
+            # The least slope of all parts: a leak is in each.
+            least[part, name] = grown = min((b - a) / (rb - ra) for (ra, a), (rb, b) in zip(values, values[1:]))
+            if slopes and limit(name) is not None and grown >= limit(name):
+                wrong.append(f"{grown:.2f} {what.format(name)} a round")
     if wrong:
         raise Failed("left behind: " + "; ".join(wrong))
-    growing = sorted(((n, name) for name, n in objects.items() if n > 0.05), reverse=True)[:5]
+    growing = sorted(((n, name) for (part, name), n in least.items() if part == "objects" and n > 0.05), reverse=True)[:5]
     return [f"measured after rounds {', '.join(str(n) for n, _ in samples)}: pins, areas and sockets equal ({last.exact}); KiB a round "
-            + ", ".join(f"{name} {n:+.2f}" for name, n in kilobytes.items())
+            + ", ".join(f"{name} {n:+.2f}" for (part, name), n in least.items() if part == "kilobytes")
             + "; slab objects a round: " + (", ".join(f"{name} {n:+.2f}" for n, name in growing) or "none grow")]
 
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What each kernel with all checks has, in qemu or as a program: modules with bugs on purpose, unit tests, reports."""
+"""What the kernel with all checks has: a module with bugs on purpose, unit tests, reports."""
 
 import fnmatch
-import json
 import re
-import shlex
 import subprocess
 
-from tests.lab import build, config, made, say
+from tests.lab import config, say
 from tests.lab.rules import strip
 from tests.lab.shell import chroot_command
 
@@ -20,11 +18,6 @@ FINDS = "debug.finds."
 NO_SHEAVES = "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"
 
 
-def modules(kernel):
-    """ferroce.ko for a kernel with all checks, the module with bugs on purpose, and the user of RDMA in the kernel."""
-    return made.modules(kernel, PLANTED, build.KERNEL_CLIENT)
-
-
 def kunit_tests(folder=None):
     """The names of the tests that the sources have for KUnit, by suite."""
     found = {}
@@ -34,17 +27,6 @@ def kunit_tests(folder=None):
         for match in re.finditer(r"kunit_tests\(\s*(\w+)\s*\).*?^mod \w+ \{$(.*?)^\}$", text, re.S | re.M):
             found[match.group(1)] = re.findall(r"#\[test\]\s+fn (\w+)\(", match.group(2))
     return found
-
-
-def guest_setup(kernel):
-    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
-    q = shlex.quote
-    module, planted, client = modules(kernel)
-    expected = config.BUILD / "debug" / "kunit.json"
-    expected.parent.mkdir(parents=True, exist_ok=True)
-    expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
-    return [*build.guest_setup(kernel.root, made=module, release=kernel.release, client=client),
-            f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
 
 
 def in_order(names):

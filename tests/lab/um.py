@@ -5,6 +5,7 @@ Its root is the laboratory's by hostfs, with what is written there in memory. It
 full of checks; the stock kernel stays the judge of the product.
 """
 
+import json
 import os
 import shlex
 import socket
@@ -164,15 +165,18 @@ class Guest(boot.Guest):
 
 def modules(kernel):
     """ferroce.ko for this kernel, and what else its scenarios load."""
-    return checks.modules(kernel) if kernel.kind is DEBUG else made.modules(kernel, build.KERNEL_CLIENT)
+    return made.modules(kernel, build.KERNEL_CLIENT, *([checks.PLANTED] if kernel.kind is DEBUG else []))
 
 
 def setup_lines(kernel):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
-    if kernel.kind is DEBUG:
-        return checks.guest_setup(kernel)
-    module, client = modules(kernel)
-    return build.guest_setup(kernel.root, made=module, release=kernel.release, client=client)
+    module, client, *planted = modules(kernel)
+    lines = build.guest_setup(kernel.root, made=module, release=kernel.release, client=client)
+    for path in planted:
+        expected = build.LAB / "kunit.json"
+        expected.write_text(json.dumps(checks.kunit_tests()), encoding="utf-8")
+        lines.append(f"cp {shlex.quote(str(path))} {shlex.quote(str(expected))} $M/srv/lab/")
+    return lines
 
 
 def place(scenario, guest="", whole=False):
