@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What one message looks like on the wire: as tshark, scapy and `ferroce trace` decode it, who must agree.
+"""What one message looks like on the wire: as tshark, scapy and `ferroce trace` decode it, who must agree."""
 
-`python3 -m tests.judges.message FILE` judges a capture where these are installed.
-"""
-
-import sys
-
-from tests.guest.scenario import Failed, require
+from tests.guest.scenario import require
 from tests.judges.wire_decode import decode
 from tests.judges.wire_expect import ACKNOWLEDGE
 from tests.scenarios.packets.packets import MTU, SIZE
@@ -35,15 +30,7 @@ def judge(packets):
         require(not any(p["syndrome"] >> 5 for p in acks), f"{source} sent a NAK")
 
 
-def main():
-    """Judges a capture named on the command line; its last line says what is wrong, if anything."""
-    try:
-        packets = decode(sys.argv[1])
-        judge(packets)
-        print(f"{len(packets)} ICRCs agree with scapy's")
-    except Failed as e:
-        sys.exit(f"{e}")
-
-
-if __name__ == "__main__":
-    main()
+def judge_file(path):
+    packets = decode(path)
+    judge(packets)
+    print(f"{len(packets)} ICRCs agree with scapy's")

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Judges the captures of `packets.fields`: every packet against what must be there, and ferroce's against rdma_rxe's.
-
-`python3 -m tests.judges.wire_compare FILE.json` runs where tshark and scapy are; its last line says what is wrong, if anything.
-"""
+"""Judges the captures of `packets.fields`: every packet against what must be there, and ferroce's against rdma_rxe's."""
 
 import json
 import os
-import sys
 from collections import Counter
 from dataclasses import dataclass
 
 from command.trace.opcodes import RESPONSES
-from tests.guest.scenario import Failed, require
+from tests.guest.scenario import require
 from tests.judges.wire_decode import decode
 from tests.judges.wire_expect import ACK, ACKNOWLEDGE, ANSWERED, FETCH_AND_ADD, NAK, RC, RNR, understand
 
@@ -306,19 +302,8 @@ def judge_each(parts):
               f"{len(mistakes)} mistakes")
 
 
-def main(judge=judge_each, differences=DIFFERENCES):
-    path = sys.argv[1]
+def judge_file(path, judge=judge_each, differences=DIFFERENCES):
     with open(path, encoding="utf-8") as f:
-        told = json.load(f)
-    try:
-        parts = [Part(one, os.path.dirname(path)) for one in told]
-        judge(parts)
-        compare_all(parts, differences)
-    except Failed as e:
-        # Behind all that was printed: the last line is what the caller shows.
-        print(e)
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+        parts = [Part(one, os.path.dirname(path)) for one in json.load(f)]
+    judge(parts)
+    compare_all(parts, differences)

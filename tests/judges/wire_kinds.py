@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Judges the captures of `packets.kinds`: packets of UC, of UD and of the atomic operations, as `wire_compare` does those
-of RC.
-
-`python3 -m tests.judges.wire_kinds FILE.json` runs where tshark and scapy are; its last line says what is wrong, if anything.
-"""
+of RC."""
 
 from collections import Counter
 
 from tests.guest.scenario import require
-from tests.judges.wire_compare import ALWAYS, Difference, judge_frame, judge_messages, main
+from tests.judges import wire_compare
+from tests.judges.wire_compare import ALWAYS, Difference, judge_frame, judge_messages
 from tests.judges.wire_expect import FETCH_AND_ADD
 
 RESPONSE = "the response is the acknowledgement, nobody has to ask"
@@ -42,5 +40,5 @@ def judge(parts):
               f"{len(seen)} opcodes")
 
 
-if __name__ == "__main__":
-    main(judge, DIFFERENCES)
+def judge_file(path):
+    wire_compare.judge_file(path, judge, DIFFERENCES)

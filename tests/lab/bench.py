@@ -66,7 +66,7 @@ def spent(root, row):
     wanted = {"rounds": 0, "counting": True, "watch": [place, operation]}
     _, faults = boot_and_measure(stock(root), wanted, watched)
     if len(results) == len(plan.DRIVERS):
-        profile.show(row, results)
+        profile.show(f"Instructions of one operation, {row}", results)
     return told(faults)
 
 
@@ -83,7 +83,8 @@ def sampled(root, row):
             results[driver] = samplers[driver].end()
 
     _, faults = boot_and_measure(stock(root), {"rounds": 0, "watch": [row]}, watched)
-    profile.show_samples(row, results)
+    for driver, found in results.items():
+        profile.show(f"{driver}, {row}: where each processor was, in percent", found)
     return told(faults)
 
 

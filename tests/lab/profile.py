@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from tests.bench import plan
 from tests.lab import say
 
 # At least so many instructions are looked at, and so many batches of operations.
@@ -206,29 +205,32 @@ def demangled(names):
 
 
 def spent(found, names):
-    """Instructions of one operation, by function and module, and by area."""
-    functions, areas = Counter(), Counter()
+    """Instructions of one operation, by function and module."""
+    functions = Counter()
     for address, count in found.at.items():
-        name, module = names.name(int(address, 16))
-        functions[name, module] += count
-        areas[area(name, module)] += count
-    each = found.operations
-    return ({key: count / each for key, count in functions.items()}, {key: count / each for key, count in areas.items()})
+        functions[names.name(int(address, 16))] += count / found.operations
+    return functions
 
 
-def show(row, results):
-    titles = sorted({title for _, areas in results.values() for title in areas},
-                    key=lambda title: -max(areas.get(title, 0) for _, areas in results.values()))
-    lines = [[title, *(f"{results[driver][1].get(title, 0):,.0f}" for driver in plan.DRIVERS)] for title in titles]
-    lines.append(["all", *(f"{sum(results[driver][1].values()):,.0f}" for driver in plan.DRIVERS)])
-    say.line(f"\nInstructions of one operation, {row}:")
-    say.table(lines, ["", *plan.DRIVERS])
-    for driver in plan.DRIVERS:
-        functions = sorted(results[driver][0].items(), key=lambda it: -it[1])[:SHOWN]
-        shown = demangled([name for (name, _), _ in functions])
-        say.line(f"\n{driver}: the functions that they are spent in")
-        say.table([[shown[name], "" if module == PROGRAM else module, area(name, module), f"{count:,.0f}"]
-                   for (name, module), count in functions], ["function", "module", "area", "instructions"])
+def show(title, columns):
+    """Tables of areas and of functions: `columns` has, by its head, how much was found at each function and module."""
+    areas = {head: Counter() for head in columns}
+    for head, found in columns.items():
+        for what, count in found.items():
+            areas[head][area(*what)] += count
+
+    def lines(parts, cells):
+        """A line for each, the largest first."""
+        order = sorted(set().union(*parts.values()), key=lambda one: -max(found.get(one, 0) for found in parts.values()))
+        return [[*cells(one), *(f"{found.get(one, 0):,.1f}" for found in parts.values())] for one in order]
+
+    say.line(f"\n{title}:")
+    say.table(lines(areas, lambda one: [one]) + [["all", *(f"{found.total():,.1f}" for found in areas.values())]], ["", *columns])
+    named = {head: {what: count for what, count in found.items() if what[0] not in ("", HALTED)} for head, found in columns.items()}
+    shown = demangled([part for found in named.values() for name, _ in found for part in name.split(" < ")])
+    say.line("")
+    say.table(lines(named, lambda what: [" < ".join(shown[part] for part in what[0].split(" < ")), what[1], area(*what)])[:SHOWN],
+              ["function", "module", "area", *columns])
 
 
 class Sampler:
@@ -243,10 +245,10 @@ class Sampler:
         self.thread.start()
 
     def end(self):
-        """The parts of a hundred, by processor and what it was found at."""
+        """Parts of a hundred, by processor and what it was found at."""
         self.ended.set()
         self.thread.join()
-        return {cpu: {what: 100 * count / counts.total() for what, count in counts.items()}
+        return {f"CPU {cpu}": {what: 100 * count / counts.total() for what, count in counts.items()}
                 for cpu, counts in sorted(self.found.items())}
 
     def _run(self):
@@ -270,28 +272,6 @@ class Sampler:
             wants = [name for name, module in below if module in DRIVER_MODULES]
             return " < ".join([name, *wants[:1]]), module
         return name, module
-
-
-def show_samples(row, results):
-    for driver, found in results.items():
-        cpus = list(found)
-        areas = {cpu: Counter() for cpu in cpus}
-        for cpu in cpus:
-            for what, part in found[cpu].items():
-                areas[cpu][area(*what)] += part
-        say.line(f"\n{driver}, {row}: where each processor was, in percent")
-        heads = [f"CPU {cpu}" for cpu in cpus]
-        say.table([[title, *(f"{areas[cpu][title]:.1f}" for cpu in cpus)]
-                   for title in sorted(set().union(*areas.values()), key=lambda it: -sum(areas[cpu][it] for cpu in cpus))],
-                  ["", *heads])
-        both = Counter()
-        for cpu in cpus:
-            both.update({what: part for what, part in found[cpu].items() if what[1] not in (PROGRAM, HALTED)})
-        top = [what for what, _ in both.most_common(SHOWN // 2)]
-        parts = [name.split(" < ") for name, _ in top]
-        shown = demangled([name for names in parts for name in names])
-        say.table([[" < ".join(shown[name] for name in names), *(f"{found[cpu].get(what, 0):.1f}" for cpu in cpus)]
-                   for names, what in zip(parts, top)], ["function", *heads])
 
 
 def names_of(guest, driver):

@@ -4,14 +4,11 @@ written stays on a disk of its own. What happens there is in tests/guest/reboot.
 
 import re
 import shlex
-import shutil
-import subprocess
 import time
 
 from tests.guest.scenario import PATIENCE
 from tests.lab import boot, build, disk, say
 from tests.lab.say import Bad
-from tests.lab.shell import in_namespace, kill_group
 
 STAGES = 2
 LIMIT = 900 * PATIENCE
@@ -54,11 +51,17 @@ WantedBy=basic.target
 """
 
 
+class Machine(boot.Guest):
+    """It makes its disks, and becomes the machine."""
+
+    def _script(self, agent, extra, env):
+        return script(self.root, self.work, self.kvm)
+
+
 def script(root, work, kvm):
-    """Shell lines that make the disks and become the machine."""
     q = shlex.quote
     mnt, store, initrd = work / "mnt", work / "store.ext4", work / "initrd"
-    mnt.mkdir()
+    mnt.mkdir(exist_ok=True)
     (work / "init").write_text(INIT.replace("BOOTED", BOOTED), encoding="ascii")
     (work / "unit").write_text(UNIT, encoding="ascii")
     changes = f"{mnt}/changes"
@@ -102,50 +105,29 @@ def run(root):
         ended, text, console = machine(root, kvm)
     done = re.findall(r"^reboot: stage (\d) of", text, re.M)
     if not ended or done != [str(n + 1) for n in range(STAGES)]:
-        raise Bad(f"{reason(ended, done, text)}; the console is {console}", last_words(text))
-    said = [line for line in re.findall(r"^reboot: (.*)$", text, re.M) if not line.startswith("stage")]
-    return "; ".join(said)[:300]
-
-
-# What a stage that failed says first and last, with all between them.
-FAILED = re.compile(r"^reboot: failed\n(.*?)^reboot: because (.*?)$", re.M | re.S)
-
-
-def reason(ended, done, text):
-    """Why it is no good, in a line."""
-    why = f"it went through {len(done)} of {STAGES} stages" if ended else "it does not end"
-    failed = FAILED.search(text)
-    return f"{why}: {failed[2]}" if failed else why
-
-
-def last_words(text):
-    """What a stage that failed has said, or the end of the console."""
-    failed = FAILED.search(text)
-    return failed[1].strip() + "\n" + failed[2] if failed else text[-6000:]
+        # What a stage that failed says first and last, with all between them.
+        said = re.search(r"^reboot: failed\n(.*?)^reboot: because (.*?)$", text, re.M | re.S)
+        raise Bad(f"{'it went' if ended else 'it does not end, but went'} through {len(done)} of {STAGES} stages"
+                  f"{': ' + said[2] if said else ''}; the console is {console}", said[0] if said else text[-6000:])
+    return "; ".join(line for line in re.findall(r"^reboot: (.*)$", text, re.M) if not line.startswith("stage"))[:300]
 
 
 def machine(root, kvm):
     """Runs it: whether it has ended, what its console says, and where that is."""
-    work = boot.fresh_work("reboot")
-    console = work / "console.log"
-    argv = in_namespace(script(root, work, kvm))
-    with open(work / "output.log", "wb") as out, open(console, "wb") as err:
-        proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
-    began = time.monotonic()
+    guest = Machine(root, boot.fresh_work("reboot"), "", kvm)
 
     def said():
-        return console.read_text(encoding="utf-8", errors="replace").replace("\r", "")
+        return guest.console.read_text(encoding="utf-8", errors="replace").replace("\r", "")
 
     def in_time():
-        after = time.monotonic() - began
-        return after < LIMIT and (after < boot.Guest.BOOT_LIMIT or BOOTED in said())
+        after = time.monotonic() - guest.began
+        return after < LIMIT and (after < guest.BOOT_LIMIT or BOOTED in said())
 
+    guest.start()
     try:
-        while proc.poll() is None and in_time():
+        while guest.alive() and in_time():
             time.sleep(0.5)
     finally:
-        ended = proc.poll() is not None
-        if not ended:
-            kill_group(proc)
-        shutil.rmtree(work / "mnt", ignore_errors=True)
-    return ended, said(), console
+        ended = not guest.alive()
+        guest.stop()
+    return ended, said(), guest.console

@@ -82,8 +82,8 @@ def environment():
 
 
 # Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.
-JUDGES = {".pcap": "tests.judges.message", ".json": "tests.judges.wire_compare", ".flow.json": "tests.judges.flow",
-          ".kinds.json": "tests.judges.wire_kinds"}
+JUDGES = {".pcap": "message", ".json": "wire_compare", ".flow.json": "flow",
+          ".kinds.json": "wire_kinds"}
 
 
 def judge_capture(root, result, where):
@@ -103,7 +103,7 @@ def judge_file(root, result, judge, path):
     """Runs a judge in the root; its output becomes the notes, and its exit status the verdict."""
     inside = "/ferroce/" + str(path.relative_to(config.CHECKOUT))
     try:
-        done = captured(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside], cwd="/ferroce"), 300)
+        done = captured(chroot_command(root.path.resolve(), ["python3", "-m", "tests.judges", judge, inside], cwd="/ferroce"), 300)
     except LabError as e:
         result.status, result.detail = "failed", f"{judge}: {e}"
         return

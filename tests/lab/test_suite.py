@@ -244,26 +244,18 @@ class Agent(unittest.TestCase):
 class Words(unittest.TestCase):
     """Complaints, and what is none."""
 
-    # What a kernel with all checks says, and then any.
+    # What a kernel with all checks says, beside what debug.finds.* provoke, and then any.
     COMPLAINTS = (
-        "BUG: KASAN: slab-use-after-free in f+0x1/0x2 [ferroce]",
-        "WARNING: possible circular locking dependency detected",
         "WARNING: possible recursive locking detected",
         "WARNING: inconsistent lock state",
         "[ BUG: Invalid wait context ]",
-        "WARNING: suspicious RCU usage",
         "WARNING: held lock freed!",
-        "BUG: sleeping function called from invalid context at mm/slub.c:1",
         "BUG: scheduling while atomic: python3/12/0x00000002",
         "DEBUG_LOCKS_WARN_ON(1)",
-        "WARNING: CPU: 0 PID: 1 at lib/debugobjects.c:1 debug_print_object+0x1/0x2",
-        "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
         "INFO: task rdma:12 blocked for more than 60 seconds.",
         "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [rdma:12]",
         "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
         "rust_kernel: panicked at rust/verbs/qp.rs:1:1:",
-        "list_del corruption. prev->next should be 0, but was 1",
-        "refcount_t: underflow; use-after-free.",
         "unregister_netdevice: waiting for v0 to become free. Usage count = 2",
         "ref_tracker: netdev@0 has 1/1 users at: leaked reference.",
         "usercopy: Kernel memory overwrite attempt detected to SLUB object 'kmalloc-64' (offset 0, size 65)!",
