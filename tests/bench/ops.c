@@ -211,8 +211,9 @@ static void await(struct end *e, int count)
 }
 
 /* Posts one batch and waits until both ends know of it. */
-static void batch(const struct row *row, struct end *from, struct end *to)
+static void batch(const void *what, struct end *from, struct end *to)
 {
+	const struct row *row = what;
 	struct ibv_sge send_sge = { (uintptr_t)from->memory, row->size, from->mr->lkey };
 	struct ibv_sge recv_sge = { (uintptr_t)to->memory, row->size + (to->ah ? GRH : 0), to->mr->lkey };
 	struct ibv_send_wr wr[DEPTH], *bad;
@@ -265,48 +266,43 @@ static void connect_both(const struct row *row, struct end *one, struct end *oth
 	connect_qp(row, other, one);
 }
 
-/* Ends a round, of which the shortest counts. */
-static void end_round(uint64_t began, uint64_t *least)
-{
-	uint64_t took = now() - began;
-
-	if (took < *least)
-		*least = took;
-}
-
-static void tell(const char *name, uint64_t least, int count)
-{
-	printf("%s: %llu\n", name, (unsigned long long)least / count);
-	fflush(stdout);
-}
-
 /* Where one batch ends and the next one begins, for who watches the instructions. */
 static __attribute__((noinline)) void mark(void)
 {
 	asm volatile("" ::: "memory");
 }
 
-static void tell_mark(int batch)
-{
-	printf("%p %d\n", (void *)mark, batch);
-	fflush(stdout);
-}
+typedef void work(const void *what, struct end *from, struct end *to);
 
-static void repeat(const struct row *row, struct end *from, struct end *to)
+/* Does it so many times in a round, of which the shortest counts, and each time is so many operations; or without end. */
+static void time_of(const char *name, int times, int each, bool endless, work *once, const void *what, struct end *from,
+		    struct end *to)
 {
+	uint64_t began, took, least = UINT64_MAX;
+
 	for (int i = 0; i < WARM_UP; i++)
-		batch(row, from, to);
-	tell_mark(row->batch);
-	for (;;) {
-		mark();
-		batch(row, from, to);
+		once(what, from, to);
+	if (endless) {
+		printf("%p %d\n", (void *)mark, each);
+		fflush(stdout);
 	}
+	while (endless) {
+		mark();
+		once(what, from, to);
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		began = now();
+		for (int i = 0; i < times; i++)
+			once(what, from, to);
+		took = now() - began;
+		least = took < least ? took : least;
+	}
+	printf("%s: %llu\n", name, (unsigned long long)least / (times * each));
+	fflush(stdout);
 }
 
 static void measure(const struct row *row, bool endless, struct end *from, struct end *to)
 {
-	uint64_t began, least = UINT64_MAX;
-
 	if ((is_atomic(row) && !from->atomics) || !open_qp(row, from)) {
 		printf("note: %s is not there (%s)\n", row->name, is_atomic(row) ? "no atomics" : strerror(errno));
 		return;
@@ -314,17 +310,7 @@ static void measure(const struct row *row, bool endless, struct end *from, struc
 	if (!open_qp(row, to))
 		give_up("ibv_create_qp", errno);
 	connect_both(row, from, to);
-	if (endless)
-		repeat(row, from, to);
-	for (int i = 0; i < WARM_UP; i++)
-		batch(row, from, to);
-	for (int round = 0; round < ROUNDS; round++) {
-		began = now();
-		for (int done = 0; done < row->count; done += row->batch)
-			batch(row, from, to);
-		end_round(began, &least);
-	}
-	tell(row->name, least, row->count);
+	time_of(row->name, row->count / row->batch, row->batch, endless, batch, row, from, to);
 	close_qp(from);
 	close_qp(to);
 }
@@ -337,13 +323,13 @@ static void must_open_qp(struct end *e)
 		give_up("ibv_create_qp", errno);
 }
 
-static void queue_pair(struct end *from, struct end *to)
+static void queue_pair(const void *what, struct end *from, struct end *to)
 {
 	must_open_qp(from);
 	close_qp(from);
 }
 
-static void connection(struct end *from, struct end *to)
+static void connection(const void *what, struct end *from, struct end *to)
 {
 	must_open_qp(from);
 	must_open_qp(to);
@@ -352,7 +338,7 @@ static void connection(struct end *from, struct end *to)
 	close_qp(to);
 }
 
-static void completion_queue(struct end *from, struct end *to)
+static void completion_queue(const void *what, struct end *from, struct end *to)
 {
 	must("ibv_destroy_cq", ibv_destroy_cq(made("ibv_create_cq", ibv_create_cq(from->ctx, DEPTH, NULL, NULL, 0))));
 }
@@ -363,17 +349,17 @@ static struct ibv_mr *must_register(struct end *e, size_t size)
 		    ibv_reg_mr(e->pd, e->memory, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
 }
 
-static void small_region(struct end *from, struct end *to)
+static void small_region(const void *what, struct end *from, struct end *to)
 {
 	must("ibv_dereg_mr", ibv_dereg_mr(must_register(from, 4096)));
 }
 
-static void large_region(struct end *from, struct end *to)
+static void large_region(const void *what, struct end *from, struct end *to)
 {
 	must("ibv_dereg_mr", ibv_dereg_mr(must_register(from, ROOM)));
 }
 
-static void address_handle(struct end *from, struct end *to)
+static void address_handle(const void *what, struct end *from, struct end *to)
 {
 	struct ibv_ah_attr attr = {
 		.is_global = 1, .port_num = 1,
@@ -386,7 +372,7 @@ static void address_handle(struct end *from, struct end *to)
 /* What is made and destroyed, while there are so many other regions. */
 static const struct set_up {
 	const char *name;
-	void (*once)(struct end *from, struct end *to);
+	work *once;
 	int count, regions;
 } set_ups[] = {
 	{ "queue pair to INIT, destroyed", queue_pair, 50 },
@@ -401,63 +387,44 @@ static const struct set_up {
 static void measure_set_up(const struct set_up *row, bool endless, struct end *from, struct end *to)
 {
 	struct ibv_mr **others = made("calloc", calloc(row->regions + 1, sizeof(*others)));
-	uint64_t began, least = UINT64_MAX;
 
 	for (int i = 0; i < row->regions; i++)
 		others[i] = must_register(from, 4096);
-	for (int i = 0; i < WARM_UP; i++)
-		row->once(from, to);
-	if (endless)
-		tell_mark(1);
-	while (endless) {
-		mark();
-		row->once(from, to);
-	}
-	for (int round = 0; round < ROUNDS; round++) {
-		began = now();
-		for (int i = 0; i < row->count; i++)
-			row->once(from, to);
-		end_round(began, &least);
-	}
-	tell(row->name, least, row->count);
+	time_of(row->name, row->count, 1, endless, row->once, NULL, from, to);
 	for (int i = 0; i < row->regions; i++)
 		must("ibv_dereg_mr", ibv_dereg_mr(others[i]));
 	free(others);
 }
 
-/* WRITEs of many queue pairs in turn, of which each has one on its way. */
-static void measure_many(int count, struct end *from, struct end *to)
+enum { MANY = 1024 };
+static struct ibv_qp *ones[MANY], *others[MANY];
+
+static void in_turn(const void *what, struct end *from, struct end *to)
 {
-	struct ibv_qp **ones = made("calloc", calloc(count, sizeof(*ones)));
-	struct ibv_qp **others = made("calloc", calloc(count, sizeof(*others)));
-	uint64_t began, least = UINT64_MAX;
+	for (int i = 0; i < MANY; i++) {
+		from->qp = ones[i];
+		batch(&plain, from, to);
+	}
+}
+
+/* WRITEs of many queue pairs in turn, of which each has one on its way. */
+static void measure_many(struct end *from, struct end *to)
+{
 	char name[64];
 
-	for (int i = 0; i < count; i++) {
+	for (int i = 0; i < MANY; i++) {
 		must_open_qp(from);
 		must_open_qp(to);
 		connect_both(&plain, from, to);
 		ones[i] = from->qp;
 		others[i] = to->qp;
 	}
-	for (int round = 0; round < ROUNDS; round++) {
-		began = now();
-		for (int i = 0; i < count; i++) {
-			from->qp = ones[i];
-			batch(&plain, from, to);
-		}
-		/* The first time is the warm-up. */
-		if (round)
-			end_round(began, &least);
-	}
-	snprintf(name, sizeof(name), "WRITE 64 B of %d queue pairs in turn", count);
-	tell(name, least, count);
-	for (int i = 0; i < count; i++) {
+	snprintf(name, sizeof(name), "WRITE 64 B of %d queue pairs in turn", MANY);
+	time_of(name, 1, MANY, false, in_turn, NULL, from, to);
+	for (int i = 0; i < MANY; i++) {
 		must("ibv_destroy_qp", ibv_destroy_qp(ones[i]));
 		must("ibv_destroy_qp", ibv_destroy_qp(others[i]));
 	}
-	free(ones);
-	free(others);
 }
 
 int main(int argc, char **argv)
@@ -477,6 +444,6 @@ int main(int argc, char **argv)
 			measure_set_up(&set_ups[i], argc == 6, &from, &to);
 	if (argc == 6)
 		give_up(argv[5], ENOENT);
-	measure_many(1024, &from, &to);
+	measure_many(&from, &to);
 	return 0;
 }
