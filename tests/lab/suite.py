@@ -35,7 +35,6 @@ class Result:
     status: str
     detail: str = ""
     seconds: float | None = None
-    cells: list = field(default_factory=list)
     skips: list = field(default_factory=list)
     notes: list = field(default_factory=list)
     # What the kernel has said of it, and the end of what a test that failed has printed itself.
