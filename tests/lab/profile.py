@@ -227,9 +227,12 @@ def show(title, columns):
     say.line(f"\n{title}:")
     say.table(lines(areas, lambda one: [one]) + [["all", *(f"{found.total():,.1f}" for found in areas.values())]], ["", *columns])
     named = {head: {what: count for what, count in found.items() if what[0] not in ("", HALTED)} for head, found in columns.items()}
+    # Those that have most in any column.
+    most = {what for found in named.values() for what in sorted(found, key=found.get)[-SHOWN:]}
+    named = {head: {what: found.get(what, 0) for what in most} for head, found in named.items()}
     shown = demangled([part for found in named.values() for name, _ in found for part in name.split(" < ")])
     say.line("")
-    say.table(lines(named, lambda what: [" < ".join(shown[part] for part in what[0].split(" < ")), what[1], area(*what)])[:SHOWN],
+    say.table(lines(named, lambda what: [" < ".join(shown[part] for part in what[0].split(" < ")), what[1], area(*what)]),
               ["function", "module", "area", *columns])
 
 
