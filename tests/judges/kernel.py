@@ -37,7 +37,7 @@ HARMLESS = re.compile(r"(?:\[ *[\d.]+\] )?(?:" + "|".join((
     # The processor's faults, which only KVM shows.
     r"(?:Spectre V2 |RETBleed|Speculative Return Stack Overflow|ITS): WARNING: .*",
     r"(?:MDS|TAA|MMIO Stale Data) CPU bug present and SMT on, data leak possible\. See https://\S+ for more details\.",
-    # The debug kernel's checks introduce themselves.
+    # The checks of a kernel introduce themselves.
     r"rcu: \tRCU (?:lockdep checking|callback double-/use-after-free debug) is enabled\.",
     r"\tRCU CPU stall warnings timeout set to \d+ \(rcu_cpu_stall_timeout\)\.",
     r"\.\.\. MAX_LOCKDEP_\w+: +\d+",

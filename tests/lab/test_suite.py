@@ -85,12 +85,12 @@ class Guests(unittest.TestCase):
         self.enterContext(mock.patch.object(boot, "fresh_work", lambda _label: tempfile.mkdtemp(dir=self.place)))
         self.enterContext(mock.patch.object(sys, "stdout", io.StringIO()))
 
-    def run_boots(self, names, *boots, limit=60, still_there=False, grace=0, printed=""):
-        """The results of names that run through guests, each given as its events and its console; each prints the same."""
+    def run_boots(self, names, *boots, limit=60, still_there=False):
+        """The results of names that run through guests, each given as its events and its console."""
         todo = list(boots)
 
         class Fake(boot.Guest):
-            WHAT, BOOT_LIMIT, GRACE = "guest of the test", 0, grace
+            WHAT, BOOT_LIMIT, GRACE = "guest of the test", 0, 0
 
             def _script(self, agent, extra, env):
                 return ""
@@ -100,8 +100,6 @@ class Guests(unittest.TestCase):
                 (self.results / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events),
                                                            encoding="utf-8")
                 self.console.write_text("\n".join([*BOOT, *console]), encoding="utf-8")
-                for name in names:
-                    (self.results / f"{name}.log").write_text(printed, encoding="utf-8")
 
             def alive(self):
                 return still_there
@@ -110,7 +108,6 @@ class Guests(unittest.TestCase):
         root = mock.Mock(release="7.3.4")
         suite.run(root, names, [], False, results.append, limit, self.again, threading.Event(), guest_class=Fake)
         self.assertEqual(todo, [])
-        self.printed = {r.name: r.printed for r in results}
         return {r.name: (r.status, r.detail) for r in results}
 
 
