@@ -9,7 +9,6 @@ from dataclasses import replace
 ALLOWED = (
     (r"pyverbs\..*|newer\.pyverbs", "^need "),
     (r"verbs\.stream.*", "packets were lost on the way"),
-    (r"memory\.huge-pages", "^the kernel has no two huge pages"),
     (r"newer\..*", "^the archive had no libibverbs|^the archive has no rdma-core"),
     # With the fast guest, and what that cannot run where the user wants it there.
     (r".*", "^left out: "),

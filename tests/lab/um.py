@@ -38,7 +38,6 @@ LEFT_OUT = (
     *((name, "all that a program computes is accounted to the kernel here, and it is asked whether this one computes")
       for name in ("cm.rstream", "cm.riostream")),
     ("stock.*", "each of these cases has a scenario of its own here"),
-    ("memory.huge-pages", "there are no huge pages"),
     *((name, "threads of one process do not run at the same time here")
       for name in ("verbs.stream", "verbs.stream-busy-cpus*")),
 )

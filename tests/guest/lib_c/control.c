@@ -3,12 +3,8 @@
 #include "rdma.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 static int at_once(int fd)
 {

@@ -2,17 +2,9 @@
 /* Devices, their objects, connections, completions and events. */
 #include "rdma.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 void (*on_failure)(const char *text);
 

@@ -6,11 +6,21 @@
 #ifndef FERROCE_TESTS_RDMA_H
 #define FERROCE_TESTS_RDMA_H
 
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS)

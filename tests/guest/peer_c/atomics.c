@@ -2,9 +2,6 @@
 /* Operations on eight bytes: what was there comes back, and what is there afterwards is what the operation makes of it. */
 #include "peer.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* Where the word is in both areas: it is aligned, and there is nothing around it that another operation writes. */
 enum { WORD = 8, PLACE = 4 * MARGIN };
 

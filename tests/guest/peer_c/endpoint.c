@@ -2,11 +2,6 @@
 /* The queue pairs of one side and its memory. */
 #include "peer.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;

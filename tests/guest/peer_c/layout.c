@@ -2,9 +2,6 @@
 /* Messages in memory: how they are cut into pieces, what is in them, and that nothing beside them was touched. */
 #include "peer.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { UNTOUCHED = 0xa5 };
 
 struct layout lay(uint32_t size, int pieces)

@@ -3,10 +3,6 @@
 #include "peer.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct plan plan = { .port = 18800, .mtu = 1024, .rounds = 1, .ops = "sSwWrb", .sizes = "0,1,M", .retry = 7,
 		     .timeout = 14, .rnr_timer = 1, .lanes = 1, .shapes = 2 };

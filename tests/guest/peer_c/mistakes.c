@@ -3,9 +3,6 @@
  * end it. The asking side prints what became of it; those who watch the packets judge. */
 #include "peer.h"
 
-#include <stdio.h>
-#include <string.h>
-
 struct mistake {
 	char letter;
 	const char *name;

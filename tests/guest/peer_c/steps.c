@@ -3,9 +3,6 @@
 #include "peer.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static const struct kind kinds[] = {
 	{ 's', "SEND", IBV_WR_SEND, IBV_WC_SEND, IBV_WC_RECV, true, false, false, 0 },

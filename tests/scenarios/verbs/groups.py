@@ -32,7 +32,7 @@ for _what in CASES.values():
 def veth(_report):
     """Two devices in one group over veth: each member gets each datagram once, wherever it is sent."""
     with pair() as ends:
-        for name in ("messages", "apart", "refuses", "churn"):
+        for name in ("messages", "refuses", "churn"):
             CASES[name].run(*ends)
             CASES[name].run(*reversed(ends))
 
@@ -118,7 +118,7 @@ def over_a_bridge(_report):
     """A bridge that snoops and floods nothing: what passes does so because IGMP and MLD were heard."""
     with pair(bridged=True) as ends:
         snooping(ends)
-        for name in ("messages", "apart", "churn"):
+        for name in ("messages", "churn"):
             CASES[name].run(*ends)
         wait_until("the bridge hears that the groups are left", lambda: not any(memberships(ends[1])), 20)
         with held(ends[1]):

@@ -9,7 +9,7 @@ from tests.scenarios.verbs import errors
 
 GROUPS = ("verbs", "users", "memory", "queues")
 # Those that have a scenario of their own on the stock kernel.
-ELSEWHERE = ("large-mr", "two-gib", "huge-pages")
+ELSEWHERE = ("large-mr", "two-gib")
 
 
 def together(report, group, ways):

@@ -2,11 +2,6 @@
 /* Atomic operations: what they find and leave, also when others change the same word at the same time. */
 #include "pair.h"
 
-#include <errno.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <string.h>
-
 /* Where the word is in the buffer of b, with words around it that nobody touches. */
 enum { WORD = 4096 };
 
@@ -33,7 +28,7 @@ static bool neighbours_are(struct pair *p, uint64_t value)
 	return word(p)[-1] == value && word(p)[1] == value;
 }
 
-static void values(void)
+CASE("verbs.atomic-values", "what CMP_SWAP and FETCH_ADD find and leave, in the order of memory", .len = 8192)
 {
 	static const struct {
 		enum ibv_wr_opcode op;
@@ -118,8 +113,7 @@ static void *adds(void *number)
 	return NULL;
 }
 
-/* Two queue pairs and a processor count in one word: nothing is lost, and no two find the same. */
-static void crowd(void)
+CASE("verbs.atomic-crowd", "two queue pairs and a processor add to one word: none is lost", .seconds = 120, .len = 8192)
 {
 	static const struct crew crews[] = { { adds_by_hand, 1 }, { adds, 2 } };
 
@@ -189,8 +183,7 @@ static void *locks(void *unused)
 	return unused;
 }
 
-/* CMP_SWAP takes a lock that a processor takes too: what it guards is never changed by two at once. */
-static void locked(void)
+CASE("verbs.atomic-lock", "CMP_SWAP takes a lock that a processor takes too", .seconds = 120, .len = 8192)
 {
 	static const struct crew crews[] = { { locks_by_hand, 1 }, { locks, 1 } };
 
@@ -243,8 +236,8 @@ static struct ibv_qp_ex *extended(uint64_t id)
 
 enum { FLUSHES = IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT };
 
-/* ATOMIC WRITE: eight bytes in the order of memory, from wherever they are; and where it may not. */
-static void atomic_write(void)
+CASE("verbs.atomic-write", "ATOMIC WRITE, by ibv_wr_*: eight bytes as they are; and where it may not",
+     .opt = { .no_connect = true }, .len = 8192)
 {
 	static const struct {
 		int offset, access;
@@ -272,8 +265,8 @@ static void atomic_write(void)
 	}
 }
 
-/* FLUSH of a range and of a region, behind a WRITE in one list; and where it may not. */
-static void flush(void)
+CASE("verbs.atomic-flush", "FLUSH of a range and of a region behind a WRITE; and where it may not",
+     .opt = { .no_connect = true }, .len = 8192)
 {
 	static const struct {
 		int offset, qp, mr;
@@ -311,16 +304,3 @@ static void flush(void)
 	CHECK(!ibv_reg_mr(p.a.pd, p.a.buf, 4096, ALL_ACCESS | IBV_ACCESS_FLUSH_PERSISTENT), "it was registered");
 	CHECK(errno == EOPNOTSUPP || errno == EINVAL, "refused with %s", strerror(errno));
 }
-
-const struct test_case atomic_cases[] = {
-	{ "atomic-values", values, "what CMP_SWAP and FETCH_ADD find and leave, in the order of memory",
-	  .len = 8192 },
-	{ "atomic-crowd", crowd, "two queue pairs and a processor add to one word: none is lost", .seconds = 120,
-	  .len = 8192 },
-	{ "atomic-lock", locked, "CMP_SWAP takes a lock that a processor takes too", .seconds = 120, .len = 8192 },
-	{ "atomic-write", atomic_write, "ATOMIC WRITE, by ibv_wr_*: eight bytes as they are; and where it may not",
-	  .opt = { .no_connect = true }, .len = 8192 },
-	{ "atomic-flush", flush, "FLUSH of a range and of a region behind a WRITE; and where it may not",
-	  .opt = { .no_connect = true }, .len = 8192 },
-	{ NULL },
-};

@@ -2,15 +2,6 @@
 /* Runs the causes of errors one after another, judges each, and prints a line about it. */
 #include "causes.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* Work request ids: the bad one, the one behind it, those posted later; the receives of both sides. */
 enum { BAD = 1, BEHIND, LATE, LATE_RECEIVE, OWN_RECEIVE, FIRST_RECEIVE = 101, SECOND_RECEIVE };
 
@@ -329,6 +320,6 @@ int run_causes(const char *family)
 void list_families(void)
 {
 	for (size_t i = 0; i < COUNT(all); i++)
-		printf("errors\t%s\tlocal wire veth\t%d\t\t\t%d causes of errors: %s\n", all[i]->name, all[i]->seconds,
+		printf("errors.%s\tlocal wire veth\t%d\t\t\t%d causes of errors: %s\n", all[i]->name, all[i]->seconds,
 		       all[i]->count, all[i]->name);
 }

@@ -2,9 +2,6 @@
 /* Attributes that are changed while a queue pair lives: on the way to RTS, in RTS, and drained in SQD. */
 #include "datagrams.h"
 
-#include <errno.h>
-#include <string.h>
-
 enum { LEN = 3000 };
 
 static int change(struct side *s, struct ibv_qp_attr attr, int mask)
@@ -35,8 +32,7 @@ static void to_rts_with(struct side *s, struct ibv_qp_attr attr, int more)
 		    IBV_QP_MAX_QP_RD_ATOMIC | more));
 }
 
-/* RTR to RTS may change what the peer may do: from then on that counts, and not what INIT has said. */
-static void rights_at_rts(void)
+CASE("verbs.change-rights", "rights that come with RTS are those that count")
 {
 	for (int grants = 0; grants < 2; grants++) {
 		struct ibv_qp_attr attr = { .qp_access_flags = grants ? REMOTE_ACCESS : IBV_ACCESS_REMOTE_READ }, said;
@@ -54,7 +50,7 @@ static void rights_at_rts(void)
 }
 
 /* The same of the delay that RNR NAKs ask for: two of them, which are 160 ms apart, end a request. */
-static void delay_at_rts(void)
+CASE("verbs.change-delay", "the delay of RNR NAKs is changed with RTS, and in RTS")
 {
 	const struct ibv_qp_attr attr = { .min_rnr_timer = 28 };
 
@@ -75,8 +71,7 @@ static void delay_at_rts(void)
 	}
 }
 
-/* UD: a Q_Key that comes with RTS is the one that datagrams must have, and that these have which name a controlled one. */
-static void qkey_at_rts(void)
+CASE("verbs.change-qkey", "UD: a Q_Key that comes with RTS is the one that counts", UD)
 {
 	const struct connection c = { .qkey = KEY };
 
@@ -98,8 +93,8 @@ static void qkey_at_rts(void)
 	DESTROY(ah);
 }
 
-/* A request that waits for ever, for nobody answers and no timeout was set: in SQD it gets one, and ends. */
-static void timeout_in_sqd(void)
+CASE("verbs.change-timeout", "a request that waits for nobody gets a timeout and a number of retries in SQD",
+     .opt = { .wrong_qpn = true, .timeout = NONE }, .len = 4096)
 {
 	const struct ibv_qp_attr attr = { .timeout = 12, .retry_cnt = 2 };
 
@@ -115,8 +110,7 @@ static void timeout_in_sqd(void)
 	want_state(&p.a, IBV_QPS_ERR, "the sender");
 }
 
-/* A request that waits for a receive for ever: in SQD it gets a number of retries, and ends. */
-static void rnr_retry_in_sqd(void)
+CASE("verbs.change-rnr-retry", "a request that waits for a receive gets a number of retries in SQD", .len = 4096)
 {
 	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	expect_none(&p.a, 50, "of a SEND without a receive");
@@ -125,8 +119,7 @@ static void rnr_retry_in_sqd(void)
 	expect(&p.a, 1, IBV_WC_RNR_RETRY_EXC_ERR, "the SEND, with one retry");
 }
 
-/* How many READs a side may ask, and how many it serves. */
-static void reads_in_sqd(void)
+CASE("verbs.change-reads", "how many READs a side asks, and serves, is changed in SQD")
 {
 	for (int serves = 0; serves < 2; serves++) {
 		const struct options opt = { .rd_atomic = serves ? 4 : NONE, .dest_rd_atomic = serves ? NONE : 4 };
@@ -157,7 +150,8 @@ static int new_path(struct side *s, const struct side *peer)
  * too. By the local path there are no packets, and the peer's path asks for none. Of UC ib_core takes no path there:
  * uverbs adds a port to it, which its table of transitions has for RC alone.
  */
-static void path_in_sqd(void)
+CASE("verbs.change-path", "RC: another path in SQD, from IPv4 to IPv6, is the one of all that follows",
+     .rxe = "never sends what was posted in SQD", .opt = { .timeout = 19 }, .len = 2 * HALF)
 {
 	long sent = counter_of("sent_pkts");
 
@@ -192,18 +186,3 @@ static void path_in_sqd(void)
 	send_checked(&p.b, &p.a, 3);
 	CHECK(counter_of("drop_address") == refused, "packets by the new path were dropped");
 }
-
-const struct test_case change_cases[] = {
-	{ "change-rights", rights_at_rts, "rights that come with RTS are those that count" },
-	{ "change-delay", delay_at_rts, "the delay of RNR NAKs is changed with RTS, and in RTS" },
-	{ "change-qkey", qkey_at_rts, "UD: a Q_Key that comes with RTS is the one that counts", UD },
-	{ "change-timeout", timeout_in_sqd, "a request that waits for nobody gets a timeout and a number of retries in SQD",
-	  .opt = { .wrong_qpn = true, .timeout = NONE }, .len = 4096 },
-	{ "change-rnr-retry", rnr_retry_in_sqd, "a request that waits for a receive gets a number of retries in SQD",
-	  .len = 4096 },
-	{ "change-reads", reads_in_sqd, "how many READs a side asks, and serves, is changed in SQD" },
-	/* Half a minute of retries. */
-	{ "change-path", path_in_sqd, "RC: another path in SQD, from IPv4 to IPv6, is the one of all that follows",
-	  .rxe = "never sends what was posted in SQD", .opt = { .timeout = 19 }, .len = 2 * HALF },
-	{ NULL },
-};

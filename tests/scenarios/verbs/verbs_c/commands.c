@@ -4,19 +4,13 @@
  * lengths, and arguments at their limits or random; and mappings of any offset and size. Whatever is refused, the kernel must stay
  * whole, and closing the file must take everything with it. SEED and COUNT are in the environment.
  */
-#define _GNU_SOURCE
 #include "pair.h"
 
 #include <rdma/ib_user_verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum {
 	PAGE = 4096, ARENA = 64 * PAGE, LONGEST_RESPONSE = 1 << 20,
@@ -449,7 +443,8 @@ static void throw_mapping(int fd)
 		munmap(map, len);
 }
 
-static void random_commands(void)
+CASE("commands.random", "uverbs commands, ioctls and mappings with any numbers, lengths and arguments",
+     .paths = LOCAL_PATH, .seconds = 240, .rxe = "is not judged here")
 {
 	unsigned int n = number_of("COUNT");
 	struct sigaction act = { .sa_handler = on_fault };
@@ -498,9 +493,3 @@ static void random_commands(void)
 	CHECK(odd_ioctls, "no ioctl of any form was ever taken");
 	printf("%u other ioctls; %u mappings, %u moved\n", odd_ioctls, mappings, remapped);
 }
-
-const struct test_case command_cases[] = {
-	{ "random", random_commands, "uverbs commands, ioctls and mappings with any numbers, lengths and arguments",
-	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here" },
-	{ NULL },
-};

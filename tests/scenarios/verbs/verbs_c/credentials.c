@@ -3,18 +3,14 @@
  * Programs whose credentials change after they have opened the device: servers that give up root, daemons, children.
  * uverbs refuses write() on the command file then, since those who opened it were others.
  */
-#define _GNU_SOURCE
 #include "pair.h"
 
-#include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
+
+#define RXE "posts by write(), which is refused then"
 
 enum { NOBODY = 65534, RINGS = 16 };
 
@@ -49,14 +45,6 @@ static void become_nobody(void)
 	CHECK(geteuid() == NOBODY, "the user is %d", geteuid());
 }
 
-static void drop_capabilities(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { 0 };
-
-	CHECK(!syscall(SYS_capset, &head, none), "capset: %s", strerror(errno));
-}
-
 static void works_after(void (*change)(void))
 {
 	send_checked(&p.a, &p.b, 1);
@@ -66,14 +54,9 @@ static void works_after(void (*change)(void))
 	works(&p);
 }
 
-static void set_user(void)
+CASE("users.setuid", "a program that gives up root goes on", .rxe = RXE, .len = 8192)
 {
 	works_after(become_nobody);
-}
-
-static void set_capabilities(void)
-{
-	works_after(drop_capabilities);
 }
 
 /* Opens the device, becomes a daemon, and makes its queues then. */
@@ -91,7 +74,7 @@ static void be_daemon(void)
 	pair_close(&opened);
 }
 
-static void become_daemon(void)
+CASE("users.daemon", "a program that becomes a daemon goes on", .paths = LOCAL_PATH, .rxe = RXE)
 {
 	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl: %s", strerror(errno));
 	pid_t first = new_process();
@@ -105,8 +88,8 @@ static void become_daemon(void)
 	expect_success_of(-1, "the daemon");
 }
 
-/* The parent goes on while the child lives, and after; the child opens the device itself, and again after exec. */
-static void fork_child(void)
+CASE("users.fork", "a child and its parent both go on",
+     .rxe = "does not flush what is posted to a receive queue in ERR")
 {
 	int go[2];
 	char gid[16], c;
@@ -144,15 +127,3 @@ static void fork_child(void)
 	works(&p);
 	pair_close(&p);
 }
-
-/* Wherever the completions come from: setuid and fork by both ways. */
-static const char RXE[] = "posts by write(), which is refused then";
-
-const struct test_case credential_cases[] = {
-	{ "setuid", set_user, "a program that gives up root goes on", .rxe = RXE, .len = 8192 },
-	{ "capset", set_capabilities, "a program that gives up its capabilities goes on", LOCAL_PATH, .rxe = RXE, .len = 8192 },
-	{ "daemon", become_daemon, "a program that becomes a daemon goes on", LOCAL_PATH, .rxe = RXE },
-	{ "fork", fork_child, "a child and its parent both go on",
-	  .rxe = "does not flush what is posted to a receive queue in ERR" },
-	{ NULL },
-};

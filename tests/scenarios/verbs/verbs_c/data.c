@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Cases in which everything goes well: what was asked for arrives, whole and in order. */
-#define _GNU_SOURCE
 #include "pair.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-static void send_sg(void)
+CASE("verbs.send-sg", "a SEND of several pieces arrives whole in several pieces", .len = 65536)
 {
 	struct ibv_sge from[3], to[2];
 
@@ -35,7 +30,7 @@ static void send_sg(void)
 	CHECK(p.b.buf[2] == 0 && p.b.buf[20000 + 7001 - 1030] == 0, "bytes beyond the message were written");
 }
 
-static void inline_data(void)
+CASE("verbs.inline", "inline data are taken when they are posted, of any length that was granted", .len = 65536)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
 
@@ -62,64 +57,8 @@ static void inline_data(void)
 		}
 }
 
-/* The bytes of three pieces of a's buffer become one piece behind them, or the other way round. */
-static void join_pieces(const struct ibv_sge *list, bool apart)
-{
-	uint8_t *whole = p.a.buf + 100000;
-
-	for (int i = 0; i < 3; whole += list[i++].length) {
-		uint8_t *piece = (uint8_t *)(uintptr_t)list[i].addr;
-
-		memcpy(apart ? piece : whole, apart ? whole : piece, list[i].length);
-	}
-}
-
-static void write_read(void)
-{
-	static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 1023, 1024, 1025, 2048, 4095, 16385 };
-
-	for (size_t i = 0; i < COUNT(sizes); i++) {
-		uint32_t len = sizes[i], third = len / 3;
-		struct ibv_sge list[3] = { sge(&p.a, 1, third), sge(&p.a, 50001, third),
-					   sge(&p.a, 80003, len - 2 * third) };
-
-		fill(p.a.buf + 100000, len, i);
-		join_pieces(list, true);
-		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, list, 3);
-		aim(&w, &p.b, 7);
-		post(&p.a, &w);
-		expect(&p.a, i, IBV_WC_SUCCESS, "WRITE");
-		compare(p.b.buf + 7, len, i, "written data");
-		CHECK(p.b.buf[6] == 0, "a byte before the target was written");
-
-		fill(p.b.buf + 60001, len, i + 100);
-		w = wr(IBV_WR_RDMA_READ, i, list, 3);
-		aim(&w, &p.b, 60001);
-		post(&p.a, &w);
-		struct ibv_wc wc = expect(&p.a, i, IBV_WC_SUCCESS, "READ");
-		CHECK(wc.opcode == IBV_WC_RDMA_READ, "opcode of the READ's completion is %d", wc.opcode);
-		join_pieces(list, false);
-		compare(p.a.buf + 100000, len, i + 100, "read data");
-	}
-}
-
-/*
- * As much as two buffers in a guest of 2 GiB may take, and with all checks no more than shows what is behind 64 MiB. Each of
- * the 8-byte words of the pattern is another one.
- */
-static void huge(void)
-{
-	const uint32_t len = (shortened(128, 65) << 20) + 4099;
-
-	be_patient(6);
-	pair_open(&p, &(struct options){ .mtu = 4096, .timeout = 20 }, len + 4096);
-	move(IBV_WR_SEND, &p.a, 5, &p.b, 11, len, 1);
-	move(IBV_WR_RDMA_WRITE, &p.a, 5, &p.b, 3, len, 2);
-	move(IBV_WR_RDMA_READ, &p.a, 5, &p.b, 3, len, 3);
-	pair_close(&p);
-}
-
-static void solicited(void)
+CASE("verbs.solicited", "events for solicited messages alone, and for errors",
+     .rxe = "makes no event for a completion in error", .opt = { .events = true }, .len = 4096)
 {
 	for (int i = 0; i < 4; i++)
 		post_recv(&p.b, i, NULL, 0);
@@ -146,7 +85,7 @@ static void solicited(void)
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "flushed receive");
 }
 
-static void notify(void)
+CASE("verbs.notify", "one event for each arming", .opt = { .events = true }, .len = 4096)
 {
 	for (int i = 0; i < 20; i++) {
 		post_recv(&p.b, i, NULL, 0);
@@ -160,7 +99,7 @@ static void notify(void)
 	CHECK(!event_within(&p.b, 50) && !event_within(&p.a, 50), "one event too many");
 }
 
-static void fence(void)
+CASE("verbs.fence", "a fenced SEND sends what the READ before it has brought", .len = 1 << 17)
 {
 	for (int i = 0; i < 8; i++) {
 		struct ibv_sge mine = sge(&p.a, 0, 30000);
@@ -182,8 +121,7 @@ static void fence(void)
 	}
 }
 
-/* Many times round the ring, with one completion in 16, each message from a place and to a place of its own. */
-static void unsignalled(void)
+CASE("verbs.unsignalled", "a completion stands for the unsignalled messages before it", .len = 641 << 10)
 {
 	enum { MESSAGES = 640, EACH = 16, PLACE = 1024 };
 
@@ -211,7 +149,8 @@ static void unsignalled(void)
  * In turns SEND, WRITE, READ and WRITE with immediate, of no bytes and more, each to a place of its own. A READ fetches
  * what the WRITE before it has written in this round: it must not overtake it.
  */
-static void order(void)
+CASE("verbs.order", "completions in order, and no operation overtakes another, of 0 B to 9 kB",
+     .opt = { .rd_atomic = 1 }, .len = 1 << 20)
 {
 	enum { PLACE = 10000 };
 	struct ibv_send_wr w[DEPTH];
@@ -275,7 +214,8 @@ static uint8_t *address_space(size_t total)
 	return at;
 }
 
-static void big_mr(void)
+CASE("verbs.large-mr", "a region of 1.5 GiB, used at both ends and in the middle", .seconds = 120,
+     .rxe = "cannot register more than 1 GiB", .len = 65536)
 {
 	const size_t total = (size_t)3 << 29, places[] = { 0, ((size_t)1 << 30) - 5000, total - 10001 };
 	uint8_t *at = address_space(total);
@@ -308,7 +248,8 @@ static uint8_t *two_pieces(void)
 	return at;
 }
 
-static void two_gib(void)
+CASE("verbs.two-gib", "SEND, WRITE and READ of 2 GiB, over memory of which 31 in 32 parts are the same pages",
+     .paths = LOCAL_PATH, .seconds = 240, .rxe = "takes minutes", .opt = { .mtu = 4096, .timeout = 20 }, .len = 4096)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 
@@ -337,32 +278,3 @@ static void two_gib(void)
 	}
 	DESTROY(a, b);
 }
-
-const struct test_case data_cases[] = {
-	{ "send-sg", send_sg, "a SEND of several pieces arrives whole in several pieces", .len = 65536 },
-	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted",
-	  .len = 65536 },
-	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets",
-	  .len = 131072 },
-	{ "huge-messages", huge, "SEND, WRITE and READ of 128 MiB (65 with all checks) and some bytes, no two words of them alike", .seconds = 300 },
-	{ "solicited", solicited, "events for solicited messages alone, and for errors",
-	  .rxe = "makes no event for a completion in error", .opt = { .events = true }, .len = 4096 },
-	{ "notify", notify, "one event for each arming", .opt = { .events = true }, .len = 4096 },
-	{ "fence", fence, "a fenced SEND sends what the READ before it has brought", .len = 1 << 17 },
-	{ "unsignalled", unsignalled, "a completion stands for the unsignalled messages before it",
-	  .len = 641 << 10 },
-	{ "order", order, "completions in order, and no operation overtakes another, of 0 B to 9 kB",
-	  .opt = { .rd_atomic = 1 }, .len = 1 << 20 },
-	{ "large-mr", big_mr, "a region of 1.5 GiB, used at both ends and in the middle", .seconds = 120,
-	  .rxe = "cannot register more than 1 GiB", .len = 65536 },
-	{ "two-gib", two_gib, "SEND, WRITE and READ of 2 GiB, over memory of which 31 in 32 parts are the same pages",
-	  .paths = LOCAL_PATH, .seconds = 240, .rxe = "takes minutes",
-	  .opt = { .mtu = 4096, .timeout = 20 }, .len = 4096 },
-	{ "stream", stream, "a process that waits for nothing, with another CPU for it", .counts = "sq_offloaded" },
-	{ "stream-in-bursts", stream_in_bursts, "streams that begin and end, and one that is cut off",
-	  .counts = "sq_offloaded" },
-	{ "stream-on-one-cpu", stream_on_one_cpu, "streams of a process that may run on one CPU only",
-	  .counts = "sq_polled" },
-	{ "stream-busy-cpus", stream_busy_cpus, "streams while every CPU is wanted by others", .counts = "sq_offload_ended" },
-	{ NULL },
-};

@@ -2,11 +2,6 @@
 /* Cases about datagrams: address handles, Q_Keys, and what a completion says. */
 #include "datagrams.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct side ready_side(const struct side *s, int entries)
 {
 	struct side other = side_beside(s, IBV_QPT_UD, entries);
@@ -129,7 +124,7 @@ uint32_t longest(struct side *s)
 	return 128u << port.active_mtu;
 }
 
-static void ud_messages(void)
+CASE("verbs.ud-messages", "UD: 0 B to the MTU, and every field of the completions", UD)
 {
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
 	struct ibv_ah *self = new_ah(p.a.pd, way(&p.a, &p.a));
@@ -143,37 +138,8 @@ static void ud_messages(void)
 	DESTROY(self, there, back);
 }
 
-/* Many queue pairs of one device, by two handles in turn, from one list. */
-static void ud_fan_out(void)
-{
-	enum { QPS = 8, ROUNDS = 6 };
-	struct ibv_ah *ahs[] = { new_ah(p.a.pd, way(&p.a, &p.b)), new_ah(p.a.pd, way(&p.a, &p.b)) };
-	struct ibv_send_wr w[QPS];
-	struct ibv_sge list[QPS];
-	struct side to[QPS];
-
-	for (int i = 0; i < QPS; i++)
-		to[i] = ready_side(&p.b, DEPTH);
-	for (int round = 0; round < ROUNDS; round++) {
-		for (int i = 0; i < QPS; i++) {
-			list[i] = sge(&p.a, 64 * i, 64);
-			fill(p.a.buf + 64 * i, 64, 100 * round + i);
-			w[i] = datagram(&list[i], ahs[(round + i / (round + 1)) % 2], to[i].qp, KEY);
-			w[i].wr_id = i;
-			post_room(&to[i], i, HALF + 128 * i, 128);
-		}
-		post_list(&p.a, w, QPS);
-		for (int i = 0; i < QPS; i++) {
-			expect_both(&p.a, i, &to[i], i, "one of many");
-			compare(p.b.buf + HALF + 128 * i + GRH, 64, 100 * round + i, "data");
-		}
-	}
-	for (int i = 0; i < QPS; i++)
-		side_end(&to[i]);
-	DESTROY(ahs[0], ahs[1]);
-}
-
-static void ud_qkey(void)
+CASE("verbs.ud-qkey", "UD: a wrong Q_Key is dropped, a controlled one replaced",
+     .rxe = "sends controlled Q_Keys as they are", UD)
 {
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_send_wr w = datagram(NULL, ah, p.b.qp, KEY + 1);
@@ -187,7 +153,7 @@ static void ud_qkey(void)
 	DESTROY(ah);
 }
 
-static void ud_lost(void)
+CASE("verbs.ud-lost", "UD: without a receive, too long for it, to a number of nobody: lost and counted", UD)
 {
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge list = sge(&p.a, 0, 100);
@@ -217,8 +183,7 @@ static void ud_lost(void)
 	DESTROY(ah);
 }
 
-/* Errors of the sender: the request says which, what is behind it is flushed, and RTS leads back from SQE. */
-static void ud_errors(void)
+CASE("verbs.ud-errors", "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR", UD)
 {
 	struct ibv_pd *other = new_pd(p.a.ctx);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b)), *foreign = new_ah(other, way(&p.a, &p.b));
@@ -253,7 +218,8 @@ static void ud_errors(void)
 }
 
 /* One list whose first requests fail others, whose completion queues are full, and whose last one fails the sender. */
-static void ud_fails_many(void)
+CASE("verbs.ud-fails-many", "UD: a sender that fails together with many receivers goes to SQE", .rxe = "goes to ERR",
+     UD)
 {
 	enum { QPS = 4 };
 	struct ibv_send_wr w[QPS + 1];
@@ -288,8 +254,7 @@ static void ud_fails_many(void)
 	DESTROY(ah);
 }
 
-/* A long queue fails and is in RTS again at once: what was posted before is flushed, all of it, and then it sends. */
-static void ud_resumes_early(void)
+CASE("verbs.ud-resumes-early", "UD: what was posted before SQE is flushed, however soon RTS is asked for", UD)
 {
 	enum { WRS = 8192 };
 	static struct ibv_send_wr w[WRS];
@@ -322,7 +287,8 @@ static void ud_resumes_early(void)
  * Who asks for no completion takes for sent what is posted: the handle, and all that the queue still has, may go right
  * behind the last datagram, and they all arrive.
  */
-static void ud_silent(void)
+CASE("verbs.ud-silent", "UD: 64 datagrams without a completion, and handle and queue pair gone right behind them",
+     .rxe = "sends later, and loses them", UD)
 {
 	for (int round = 0; round < 20; round++) {
 		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
@@ -402,7 +368,7 @@ static long left_or_lost(void)
 	return counter_of("sent_pkts") + counter_of("send_lost") + counter_of("local_segments");
 }
 
-static void ud_odd_handles(void)
+CASE("verbs.ud-odd-handles", "UD: each odd address vector is refused with an errno, or does no harm", UD)
 {
 	struct ibv_ah_attr by_lid = way(&p.a, &p.b);
 
@@ -439,19 +405,3 @@ static void ud_odd_handles(void)
 		DESTROY(good);
 	}
 }
-
-const struct test_case datagram_cases[] = {
-	{ "ud-messages", ud_messages, "UD: 0 B to the MTU, and every field of the completions", UD },
-	{ "ud-fan-out", ud_fan_out, "UD: many queue pairs and two handles in one list", UD },
-	{ "ud-qkey", ud_qkey, "UD: a wrong Q_Key is dropped, a controlled one replaced",
-	  .rxe = "sends controlled Q_Keys as they are", UD },
-	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to a number of nobody: lost and counted", UD },
-	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR", UD },
-	{ "ud-resumes-early", ud_resumes_early, "UD: what was posted before SQE is flushed, however soon RTS is asked for", UD },
-	{ "ud-fails-many", ud_fails_many, "UD: a sender that fails together with many receivers goes to SQE",
-	  .rxe = "goes to ERR", UD },
-	{ "ud-silent", ud_silent, "UD: 64 datagrams without a completion, and handle and queue pair gone right behind them",
-	  .rxe = "sends later, and loses them", UD },
-	{ "ud-odd-handles", ud_odd_handles, "UD: each odd address vector is refused with an errno, or does no harm", UD },
-	{ NULL },
-};

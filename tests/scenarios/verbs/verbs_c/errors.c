@@ -2,10 +2,7 @@
 /* Cases about states: transitions, and what outlives them. The errors of work requests are in causes.h. */
 #include "pair.h"
 
-#include <errno.h>
-#include <string.h>
-
-static void wrong_transition(void)
+CASE("verbs.wrong-transition", "transitions that a queue pair must refuse", .opt = { .no_connect = true }, .len = 4096)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 
@@ -30,7 +27,8 @@ static void wrong_transition(void)
  * Of timers, retry counts and PSNs a device has some bits, and takes those of whatever it is given: programs rely on it.
  * What does not fit anywhere is still refused.
  */
-static void few_bits(void)
+CASE("verbs.few-bits", "timers, retry counts and PSNs of more bits than a device has",
+     .rxe = "refuses a timeout of more than five bits", .opt = { .no_connect = true }, .len = 8192)
 {
 	const int asked = IBV_QP_TIMEOUT | IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
 	struct ibv_qp_init_attr init;
@@ -63,8 +61,8 @@ static void few_bits(void)
 	CHECK(!attr.min_rnr_timer, "min_rnr_timer 32 is %u", attr.min_rnr_timer);
 }
 
-/* Attributes that no queue pair of ours has are refused, and the connection goes on. */
-static void refused_attributes(void)
+CASE("verbs.refused-attributes", "an alternate path, its migration and another capacity are refused",
+     .rxe = "takes any state of path migration", .len = 8192)
 {
 	struct ibv_ah_attr path = { .is_global = 1, .port_num = 1,
 				    .grh = { .dgid = p.b.gid, .sgid_index = p.a.gid_index, .hop_limit = 64 } };
@@ -87,8 +85,8 @@ static void refused_attributes(void)
 	send_checked(&p.a, &p.b, 1);
 }
 
-/* A key or a number that was given back is not given out again at once: what still names it finds nothing. */
-static void numbers_not_reused(void)
+CASE("verbs.numbers-not-reused", "keys and numbers are not given out again at once",
+     .rxe = "gives the lowest free number", .len = 4096)
 {
 	enum { ROUNDS = 64 };
 	uint32_t keys[ROUNDS], numbers[ROUNDS];
@@ -106,8 +104,8 @@ static void numbers_not_reused(void)
 	}
 }
 
-/* Room for one request: it is there again as soon as the completion is seen. */
-static void one_slot(void)
+CASE("verbs.one-slot", "a queue of one request has room again once the completion is seen",
+     .opt = { .no_connect = true }, .len = 4096)
 {
 	DESTROY(p.a.qp);
 	p.a.qp = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
@@ -117,19 +115,3 @@ static void one_slot(void)
 		expect(&p.a, 1, IBV_WC_SUCCESS, "a WRITE through the one slot");
 	}
 }
-
-const struct test_case error_cases[] = {
-	{ "wrong-transition", wrong_transition, "transitions that a queue pair must refuse",
-	  .opt = { .no_connect = true }, .len = 4096 },
-	{ "few-bits", few_bits, "timers, retry counts and PSNs of more bits than a device has",
-	  .rxe = "refuses a timeout of more than five bits", .opt = { .no_connect = true }, .len = 8192 },
-	{ "refused-attributes", refused_attributes, "an alternate path, its migration and another capacity are refused",
-	  .rxe = "takes any state of path migration", .len = 8192 },
-	{ "numbers-not-reused", numbers_not_reused, "keys and numbers are not given out again at once",
-	  .rxe = "gives the lowest free number", .len = 4096 },
-	{ "one-slot", one_slot, "a queue of one request has room again once the completion is seen",
-	  .opt = { .no_connect = true }, .len = 4096 },
-	{ "scribbled-rings", scribbled_rings, "a process writes noise into its rings: others notice nothing",
-	  .rxe = "has rings of another layout" },
-	{ NULL },
-};

@@ -2,12 +2,6 @@
 /* Every asynchronous event: provoked, and named in one printed table with what it is about. */
 #include "pair.h"
 
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* b takes its receives from this one where a row needs it. */
 static struct ibv_srq *srq;
 
@@ -201,7 +195,7 @@ static bool in_table(enum ibv_event_type type)
 	return false;
 }
 
-static void every_event(void)
+CASE("tables.every-event", "each asynchronous event, with its object", .paths = BY_HAND, .rxe = "tells not all of them")
 {
 	for (size_t i = 0; i < COUNT(events); i++) {
 		CHECK(in_table(i), "event %zu is not in the table", i);
@@ -222,8 +216,8 @@ static void every_event(void)
 		      ibv_event_type_str(i));
 }
 
-/* Nobody who waits for a peer does so any longer: requests come back before the device goes, however many. */
-static void netdev_gone(void)
+CASE("tables.netdev-gone", "what waits comes back when the netdev goes, and what is late is refused", .paths = BY_HAND,
+     .rxe = "destroys it without a word")
 {
 	enum { MANY = 8192 };
 
@@ -255,12 +249,3 @@ static void netdev_gone(void)
 }
 
 void observed(void);
-
-const struct test_case table_cases[] = {
-	{ "every-event", every_event, "each asynchronous event, with its object", .paths = BY_HAND,
-	  .rxe = "tells not all of them" },
-	{ "netdev-gone", netdev_gone, "what waits comes back when the netdev goes, and what is late is refused", .paths = BY_HAND,
-	  .rxe = "destroys it without a word" },
-	{ "observed", observed, "objects that are looked at from outside", .paths = BY_HAND, .rxe = "tells no details" },
-	{ NULL },
-};

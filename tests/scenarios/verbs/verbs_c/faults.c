@@ -6,10 +6,6 @@
  */
 #include "causes.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 enum where { IN_LIST, IN_SECOND_ENTRY, REMOTE, IN_RECEIVE };
 
 /* What a place names: first the small region, whole or in part, then something wrong. */
@@ -300,7 +296,7 @@ static void prot(int i, struct cause *c)
 		nth(IN_SECOND_ENTRY, i - first, c);
 }
 
-static void access(int i, struct cause *c)
+static void remote_access(int i, struct cause *c)
 {
 	nth(REMOTE, i, c);
 }
@@ -312,7 +308,7 @@ static void receive(int i, struct cause *c)
 
 /* What is tried in each place is counted when the program begins. */
 struct family prot_family = { "local-protection", 120, NULL, 0, prot };
-struct family access_family = { "remote-access", 90, NULL, 0, access };
+struct family access_family = { "remote-access", 90, NULL, 0, remote_access };
 struct family receive_family = { "remote-operation", 90, NULL, 0, receive };
 
 __attribute__((constructor)) static void count(void)

@@ -2,15 +2,8 @@
 /* Cases about multicast groups: who gets a datagram, how often, and when this host is a member. */
 #include "datagrams.h"
 
-#include <errno.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* Queue pair 0 is that of a, the others belong to the device of b. */
 enum { CROWD = 5, GROUPS = 2, ROOM = 8192, SPARE = 2, WARM = 0x77777777 };
@@ -179,7 +172,7 @@ static void warm(int from)
 	}
 }
 
-static void group_messages(void)
+CASE("groups.messages", "each member of the group gets each datagram once, the sender's host too", .seconds = 90, UD)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
 		uint32_t number = 0x100;
@@ -201,31 +194,20 @@ static void group_messages(void)
 		members(0b01000);
 		tell(0, 10, number++);
 		tell(3, 10, number++);
+		/* Another group has other members. */
+		g = &groups[1];
+		members(0b01100);
+		warm(0);
+		tell(0, 10, number++);
+		members(0);
+		g = groups;
+		tell(0, 10, number++);
 		members(0);
 		tell(0, 10, number++);
 		/* And again. */
 		members(0b00010);
 		warm(0);
 		tell(0, 10, number++);
-		close_crowd();
-	}
-}
-
-/* Two groups, whose members are others. */
-static void group_apart(void)
-{
-	for (int v6 = 0; v6 < 2; v6++) {
-		open_crowd(v6, 1);
-		members(0b00110);
-		warm(0);
-		tell(0, 5, 1);
-		g = &groups[1];
-		members(0b01100);
-		warm(0);
-		tell(0, 6, 2);
-		members(0);
-		g = &groups[0];
-		tell(0, 7, 3);
 		close_crowd();
 	}
 }
@@ -261,7 +243,8 @@ static void want_member(bool want)
 	CHECK(has_word("/proc/net/dev_mcast", mac) == want, "%s is%s among the addresses", mac, want ? " not" : "");
 }
 
-static void group_membership(void)
+CASE("groups.membership", "IGMP and MLD memberships and MAC filters come and go with the queue pairs",
+     .paths = LOCAL_PATH, .rxe = "joins no group", UD)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
 		open_crowd(v6, 4711);
@@ -287,7 +270,7 @@ static void group_membership(void)
 	}
 }
 
-static void group_refuses(void)
+CASE("groups.refuses", "what is no group or no UD queue pair is refused, and leaving without having joined", UD)
 {
 	struct pair rc;
 
@@ -312,7 +295,8 @@ static void group_refuses(void)
 	close_crowd();
 }
 
-static void group_limits(void)
+CASE("groups.limits", "64 queue pairs in a group and 4096 groups, and not one more", .paths = LOCAL_PATH,
+     .seconds = 240, .rxe = "has other limits", UD)
 {
 	struct ibv_device_attr device = device_of(p.b.ctx);
 	struct ibv_qp *qps[65];
@@ -366,7 +350,7 @@ static void come_and_go(bool v6, int told)
 }
 
 /* Somebody else joins and leaves the same group, and is killed at that: the members do not notice. */
-static void group_churn(void)
+CASE("groups.churn", "others join and leave, and are killed, while members talk", .seconds = 120, UD)
 {
 	enum { ROUNDS = 40 };
 
@@ -399,69 +383,7 @@ static void group_churn(void)
 	}
 }
 
-/* This host is in the group for another program's sake. */
-static int join_by_socket(void)
-{
-	int s = socket(AF_INET, SOCK_DGRAM, 0);
-	struct ip_mreqn wish = { 0 };
-
-	memcpy(&wish.imr_multiaddr, g->gid.raw + 12, 4);
-	memcpy(&wish.imr_address, side[1].gid.raw + 12, 4);
-	CHECK(s >= 0 && !setsockopt(s, IPPROTO_IP, IP_ADD_MEMBERSHIP, &wish, sizeof(wish)), "socket: %s", strerror(errno));
-	return s;
-}
-
-/* Datagrams that are of no use: each is counted, once. */
-static void group_lost(void)
-{
-	static const struct {
-		const char *counter;
-		bool member, hears;
-		uint32_t qkey;
-	} rows[] = {
-		{ "lost_no_receive", true, true, KEY },
-		{ "drop_qkey", true, true, KEY + 1 },
-		/* The queue pair is in no state to receive. */
-		{ "drop_state", true, false, KEY },
-		/* Nobody is in the group but a socket. */
-		{ "drop_group", false, true, KEY },
-	};
-
-	open_crowd(false, 99);
-	struct ibv_qp *member = make_qp_of(IBV_QPT_UD, &p.b);
-
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		struct ibv_sge list = sge(&p.a, 0, 64);
-		struct ibv_send_wr w = datagram(&list, g->ah[0], &all, rows[i].qkey);
-		const char *counter = rows[i].counter;
-		long before = counter_of(counter);
-		int s = rows[i].member ? -1 : join_by_socket();
-
-		if (rows[i].hears)
-			ready(member, KEY);
-		if (rows[i].member)
-			MUST(ibv_attach_mcast(member, &g->gid, 0));
-		for (int n = 0; n < DEPTH; n++)
-			post(&p.a, &w);
-		for (int n = 0; n < DEPTH; n++)
-			expect(&p.a, 1, IBV_WC_SUCCESS, "one of many");
-		WAIT_UNTIL(before < 0 || counter_of(counter) >= before + DEPTH, "%s: not all were counted", counter);
-		CHECK(before < 0 || counter_of(counter) == before + DEPTH, "%s: too many were counted", counter);
-		if (rows[i].member)
-			MUST(ibv_detach_mcast(member, &g->gid, 0));
-		else
-			close(s);
-		MUST(qp_to(member, IBV_QPS_RESET));
-	}
-	DESTROY(member);
-	/* Nobody has noticed. */
-	members(0b01001);
-	tell(0, 64, 1);
-	close_crowd();
-}
-
-/* Stays in two groups until it is killed. */
-static void group_held(void)
+CASE("groups.held", "queue pairs stay in groups until the process is killed", .paths = BY_HAND, UD)
 {
 	union ibv_gid other = group_of(true, 77);
 
@@ -473,20 +395,3 @@ static void group_held(void)
 	fflush(stdout);
 	pause();
 }
-
-const struct test_case group_cases[] = {
-	{ "messages", group_messages, "each member of the group gets each datagram once, the sender's host too", .seconds = 90,
-	  UD },
-	{ "apart", group_apart, "two groups with different members", UD },
-	{ "membership", group_membership, "IGMP and MLD memberships and MAC filters come and go with the queue pairs",
-	  LOCAL_PATH, .rxe = "joins no group", UD },
-	{ "refuses", group_refuses, "what is no group or no UD queue pair is refused, and leaving without having joined",
-	  UD },
-	{ "limits", group_limits, "64 queue pairs in a group and 4096 groups, and not one more", LOCAL_PATH, .seconds = 240,
-	  .rxe = "has other limits", UD },
-	{ "churn", group_churn, "others join and leave, and are killed, while members talk", .seconds = 120, UD },
-	{ "lost", group_lost, "datagrams to a group that are of no use: each is counted",
-	  .rxe = "has none of the counters", UD },
-	{ "held", group_held, "queue pairs stay in groups until the process is killed", BY_HAND, UD },
-	{ NULL },
-};

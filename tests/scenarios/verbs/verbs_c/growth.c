@@ -4,14 +4,9 @@
  * tail is zero, for then the program asks for nothing new, and refuses one that asks for what it does not know. A
  * program that knows less gets less of a response, one that knows more gets zeros. The commands are written by hand.
  */
-#define _GNU_SOURCE
 #include "pair.h"
 
-#include <errno.h>
 #include <rdma/ib_user_verbs.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* Bytes of the first version of the request and of the response of GET_CONTEXT. */
 enum { CONTEXT_IN = 8, CONTEXT_OUT = 8, MOST = 64, UNTOUCHED = 0xee };
@@ -58,7 +53,8 @@ static int open_and_ask(const uint8_t *tail, size_t in, uint8_t *response, size_
 	return rc;
 }
 
-static void context(void)
+CASE("users.growth-context", "GET_CONTEXT of every length: zeros behind what is known are taken, requests are not",
+     .paths = LOCAL_PATH, .rxe = "looks at no request")
 {
 	uint8_t tail[MOST] = { 0 }, response[128];
 	const size_t head = sizeof(struct ib_uverbs_get_context_resp);
@@ -84,8 +80,8 @@ static void context(void)
 	}
 }
 
-/* Commands whose driver's part is empty so far: zeros are taken, anything else is refused, and nothing is left behind. */
-static void empty_parts(void)
+CASE("users.growth-empty-parts", "commands whose driver's part is empty: zeros are taken, requests are not",
+     .paths = LOCAL_PATH, .rxe = "looks at no request")
 {
 	uint64_t page[512] __attribute__((aligned(4096)));
 	struct ib_uverbs_alloc_pd pd = { 0 };
@@ -126,7 +122,8 @@ static void empty_parts(void)
  * Rings are moved in the process's memory, and back: they are the same. None is made longer or twice there, none is for
  * children, and one that is cut or gone harms nobody but who has done it.
  */
-static void ring_mappings(void)
+CASE("users.ring-mappings", "rings moved, cut, or taken out of a process's memory", .paths = LOCAL_PATH,
+     .rxe = "has rings of another kind")
 {
 	enum { PAGE = 4096 };
 	struct mapping rings[16];
@@ -162,13 +159,3 @@ static void ring_mappings(void)
 	send_checked(&beside.a, &beside.b, 1);
 	/* The library would look for the rings: they go with the process. */
 }
-
-const struct test_case abi_cases[] = {
-	{ "growth-context", context, "GET_CONTEXT of every length: zeros behind what is known are taken, requests are not",
-	  LOCAL_PATH, .rxe = "looks at no request" },
-	{ "growth-empty-parts", empty_parts, "commands whose driver's part is empty: zeros are taken, requests are not",
-	  LOCAL_PATH, .rxe = "looks at no request" },
-	{ "ring-mappings", ring_mappings, "rings moved, cut, or taken out of a process's memory", LOCAL_PATH,
-	  .rxe = "has rings of another kind" },
-	{ NULL },
-};

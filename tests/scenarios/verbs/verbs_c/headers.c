@@ -3,10 +3,6 @@
 #include "datagrams.h"
 
 #include <endian.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Prints one line for who looks at the packets: what was asked for, and between whom. */
 static void told(const char *what, bool v6, const struct ibv_global_route *grh, const struct ibv_qp *from,
@@ -76,7 +72,7 @@ static void send_connected(bool v6, const struct ibv_global_route *asked)
 	side_end(&sides[1]);
 }
 
-static void flow(void)
+CASE("verbs.flow", "flow labels, traffic classes and hop limits as the receiver sees them", .paths = BY_HAND)
 {
 	static const struct ibv_global_route asked[] = {
 		{ .hop_limit = 0 },
@@ -103,7 +99,8 @@ static void flow(void)
  * The VLAN, the MAC address of the sender and the kind of network header of a datagram: libibverbs shows the first alone, the
  * others are for the kernel's own users. VLAN and SMAC in the environment say what must be there.
  */
-static void ud_fields(void)
+CASE("verbs.ud-fields", "VLAN, source MAC address and kind of network header of a datagram", .paths = BY_HAND,
+     .opt = { .type = IBV_QPT_UD }, .len = 2 * HALF)
 {
 	static const uint64_t MARK = 0xfe110ce5f00d0001;
 	const struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_CVLAN };
@@ -153,10 +150,3 @@ static void ud_fields(void)
 	send_one(&p.b, &p.a, back, 77, 2);
 	DESTROY(back, ah, to.qp, to.cq);
 }
-
-const struct test_case header_cases[] = {
-	{ "flow", flow, "flow labels, traffic classes and hop limits as the receiver sees them", BY_HAND },
-	{ "ud-fields", ud_fields, "VLAN, source MAC address and kind of network header of a datagram", BY_HAND,
-	  .opt = { .type = IBV_QPT_UD }, .len = 2 * HALF },
-	{ NULL },
-};

@@ -3,17 +3,10 @@
  * How much a process may take: what bounds it is set from outside, by a cgroup or a resource limit, or is one of the
  * device's own limits. Some cases talk with their scenario: they say what they have, and go on at a line of input.
  */
-#define _GNU_SOURCE
 #include "pair.h"
 
-#include <errno.h>
 #include <rdma/ib_user_verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum {
 	CQ_ENTRIES = 1 << 16,		/* of 64 bytes: 4 MiB */
@@ -37,8 +30,7 @@ static struct ibv_cq *cq_of(int entries)
 	return ibv_create_cq(p.a.ctx, entries, NULL, NULL, 0);
 }
 
-/* Makes large completion queues until there is no more memory for them; all are destroyed in good order. */
-static void large_cqs(void)
+CASE("limits.limit-cgroup", "completion queues until there is no more memory for them", .paths = BY_HAND)
 {
 	struct ibv_cq *cqs[LARGE_CQS];
 	unsigned int n = 0;
@@ -65,8 +57,7 @@ static unsigned long pinned(void)
 	return process_status("self", "VmPin");
 }
 
-/* Rings of an ordinary user are under RLIMIT_MEMLOCK, together with pinned memory, and are given back when they go. */
-static void memlock(void)
+CASE("limits.limit-memlock", "rings and pinned memory of an ordinary user", .paths = BY_HAND)
 {
 	const unsigned long limit = 8 << 20, ring = 1 << 20;
 	const struct rlimit r = { limit, limit };
@@ -244,7 +235,7 @@ static int make_all(enum kind kind, void **objects, int have, int refusal)
 	return have;
 }
 
-static void device_limits(void)
+CASE("limits.limit-device", "as many objects as the device says it has", .paths = BY_HAND)
 {
 	const int most = number_of("MOST");
 	void *objects[MOST_TRIED];
@@ -281,8 +272,7 @@ static void device_limits(void)
 	pair_close(&p);
 }
 
-/* A cgroup bounds the objects: those of each kind are refused with its error, and are there again when one goes. */
-static void cgroup_objects(void)
+CASE("limits.limit-objects", "as many objects as a cgroup allows", .paths = BY_HAND)
 {
 	const int most = number_of("MOST");
 	void *objects[MOST_TRIED];
@@ -304,7 +294,7 @@ static void cgroup_objects(void)
 
 /* Makes queue pairs with the smallest rings, connects each to the one before it, and destroys them: twice, for the first
  * time fills caches. */
-static void footprint(void)
+CASE("limits.limit-footprint", "idle queue pairs, whose memory is looked at", .paths = BY_HAND)
 {
 	const struct ibv_qp_cap least = { 1, 1, 1, 1, 0 };
 	unsigned int n = number_of("COUNT");
@@ -334,11 +324,3 @@ static void footprint(void)
 }
 
 /* tests/scenarios/verbs/limits.py sets the bounds, and talks with those that have something to tell. */
-const struct test_case limit_cases[] = {
-	{ "limit-cgroup", large_cqs, "completion queues until there is no more memory for them", BY_HAND },
-	{ "limit-memlock", memlock, "rings and pinned memory of an ordinary user", BY_HAND },
-	{ "limit-device", device_limits, "as many objects as the device says it has", BY_HAND },
-	{ "limit-footprint", footprint, "idle queue pairs, whose memory is looked at", BY_HAND },
-	{ "limit-objects", cgroup_objects, "as many objects as a cgroup allows", BY_HAND },
-	{ NULL },
-};

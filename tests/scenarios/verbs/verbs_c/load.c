@@ -2,10 +2,6 @@
 /* Work that is looked at from outside: what it takes of the processors, and of what interrupts them. */
 #include "pair.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 static char page[4096];
 
 static const char *const kinds[] = { "mr", "cq", "qp", "connected-qp" };
@@ -31,7 +27,7 @@ static void one(size_t kind)
 }
 
 /* COUNT objects of each kind; prints how often the process PID went to sleep meanwhile. */
-static void churn(void)
+CASE("load.churn", "objects made and destroyed", .paths = BY_HAND)
 {
 	static const char sleeps[] = "voluntary_ctxt_switches";
 	int count = number_of("COUNT");
@@ -49,7 +45,7 @@ static void churn(void)
 }
 
 /* 64 GiB, until standard input ends. */
-static void copy(void)
+CASE("load.copy", "gigabytes copied", .paths = BY_HAND)
 {
 	enum { MANY = 1024, BYTES = 64 << 20 };
 	static struct ibv_send_wr w[MANY];
@@ -75,9 +71,3 @@ static void copy(void)
 	/* With nearly all of it still to be done. */
 	pair_close(&p);
 }
-
-const struct test_case load_cases[] = {
-	{ "churn", churn, "objects made and destroyed", BY_HAND },
-	{ "copy", copy, "gigabytes copied", BY_HAND },
-	{ NULL },
-};

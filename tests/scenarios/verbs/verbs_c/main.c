@@ -3,33 +3,18 @@
  * verbs_cases DEVICE GID_INDEX [DEVICE_OF_B GID_INDEX_OF_B] CASE runs one case. "table" is the case that provokes every
  * error and prints a line about each, "table-FAMILY" those of one kind.
  * verbs_cases --list prints a line for each case and each family of errors; the scenarios are made from it. Its columns,
- * with tabs between them: group, name, ways, seconds, counter, what rdma_rxe does otherwise, what the case shows.
+ * with tabs between them: GROUP.CASE, ways, seconds, counter, what rdma_rxe does otherwise, what the case shows.
  * Exit: 0 passed, 1 failed, 77 skipped.
  */
 #include "pair.h"
 
-#include <pthread.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
 struct place places[2];
 struct pair p;
 
-static const struct {
-	const char *name;
-	const struct test_case *cases;
-} groups[] = {
-	{ "verbs", data_cases }, { "verbs", atomic_cases }, { "verbs", error_cases }, { "verbs", change_cases },
-	{ "verbs", service_cases },
-	{ "verbs", datagram_cases }, { "verbs", header_cases }, { "groups", group_cases },
-	{ "users", credential_cases }, { "users", sharing_cases }, { "users", abi_cases },
-	{ "memory", region_cases }, { "memory", window_cases }, { "limits", limit_cases }, { "scale", scale_cases },
-	{ "races", race_cases }, { "queues", queue_cases }, { "queues", srq_cases }, { "queues", shared_cases },
-	{ "commands", command_cases }, { "scarce", scarce_cases }, { "tables", table_cases }, { "load", load_cases },
-};
+/* The linker has them in one piece, in the order of their files. */
+extern const struct test_case *const __start_cases[], *const __stop_cases[];
 
 void skip(const char *fmt, ...)
 {
@@ -72,10 +57,12 @@ static int list_all(void)
 {
 	static const char *const ways[] = { "local wire", "local", "" };
 
-	for (size_t g = 0; g < COUNT(groups); g++)
-		for (const struct test_case *c = groups[g].cases; c->name; c++)
-			printf("%s\t%s\t%s\t%d\t%s\t%s\t%s\n", groups[g].name, c->name, ways[c->paths],
-			       c->seconds ? c->seconds : 60, c->counts ? c->counts : "", c->rxe ? c->rxe : "", c->shows);
+	for (const struct test_case *const *each = __start_cases; each < __stop_cases; each++) {
+		const struct test_case *c = *each;
+
+		printf("%s\t%s\t%d\t%s\t%s\t%s\n", c->name, ways[c->paths], c->seconds ? c->seconds : 60,
+		       c->counts ? c->counts : "", c->rxe ? c->rxe : "", c->shows);
+	}
 	list_families();
 	return 0;
 }
@@ -99,18 +86,19 @@ int main(int argc, char **argv)
 		return run_causes(NULL);
 	if (!strncmp(name, "table-", 6))
 		return run_causes(name + 6);
-	for (size_t g = 0; g < COUNT(groups); g++)
-		for (const struct test_case *c = groups[g].cases; c->name; c++) {
-			if (strcmp(c->name, name))
-				continue;
-			if (c->len)
-				pair_open(&p, &c->opt, c->len);
-			c->run();
-			if (c->len)
-				pair_close(&p);
-			puts("passed");
-			return 0;
-		}
+	for (const struct test_case *const *each = __start_cases; each < __stop_cases; each++) {
+		const struct test_case *c = *each;
+
+		if (strcmp(strchr(c->name, '.') + 1, name))
+			continue;
+		if (c->len)
+			pair_open(&p, &c->opt, c->len);
+		c->run();
+		if (c->len)
+			pair_close(&p);
+		puts("passed");
+		return 0;
+	}
 	fprintf(stderr, "no case %s\n", name);
 	return 2;
 }

@@ -5,14 +5,6 @@
  */
 #include "pair.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 enum { LENGTH = 1 << 16, REGION = 3 * 4096, RECEIVES = 3, SENDS = 5 };
 
 static struct pair n;
@@ -121,7 +113,7 @@ static void drop(void)
 	DESTROY(ibv_cq_ex_to_cq(o.cq), o.channel, o.mw, o.offsets, o.mr, o.srq);
 }
 
-void observed(void)
+CASE("tables.observed", "objects that are looked at from outside", .paths = BY_HAND, .rxe = "tells no details")
 {
 	char line[80], path[40], which;
 	int count;

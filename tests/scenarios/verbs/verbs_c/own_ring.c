@@ -6,11 +6,7 @@
  */
 #include "causes.h"
 
-#include <errno.h>
 #include <rdma/ib_user_verbs.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 static const uint64_t MARK = 0xfe110ce5f00d0000;
 

@@ -2,15 +2,7 @@
 /* Makes, connects and takes down the pair of queue pairs the cases talk through. */
 #include "pair.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <rdma/ib_user_verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 bool on_rxe(void)
 {

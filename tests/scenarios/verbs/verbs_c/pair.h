@@ -7,7 +7,10 @@
 #include "uabi.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
 enum { DEPTH = 64, MAX_SGE = UABI_QUEUE_SGES, INLINE_BYTES = UABI_QUEUE_INLINE };
 /* Where messages of unreliable services go in a buffer that is twice as long, and the Q_Key of datagrams. */
@@ -183,14 +186,13 @@ bool event_within(struct side *s, int ms);
 uint8_t *marked_ring(uint64_t mark, uint16_t behind);
 _Atomic uint32_t *producer_of(uint8_t *ring);
 
-/* By which ways a case is run: its scenario is GROUP.NAME.local, .wire, or both. Some scenarios are written by hand. */
+/* By which ways a case is run: on one device by its local path and by packets, or as its scenario in Python says. */
 enum paths { BOTH_PATHS, LOCAL_PATH, BY_HAND };
 
-/* All that there is to know of a case. The scenarios are made from this (`--list`). */
 struct test_case {
-	const char *name;
-	void (*run)(void);
+	const char *name;	/* with its subject in front */
 	const char *shows;
+	void (*run)(void);
 	enum paths paths;
 	int seconds;		/* on an idle emulated machine it takes less; default 60 */
 	const char *rxe;	/* what rdma_rxe, on which the cases are judged, is known to do otherwise */
@@ -199,11 +201,17 @@ struct test_case {
 	size_t len;		/* of its buffers; 0 if the case opens what it needs itself */
 };
 
-void scribbled_rings(void);
-void stream(void);
-void stream_in_bursts(void);
-void stream_on_one_cpu(void);
-void stream_busy_cpus(void);
+/*
+ * All that there is to know of a case: its name, what it shows, and more of the above. Its body follows. The scenarios
+ * are made from this (`--list`).
+ */
+#define CASE(...) CASE_OF_LINE(__LINE__, __VA_ARGS__)
+#define CASE_OF_LINE(line, ...) CASE_NUMBERED(line, __VA_ARGS__)
+#define CASE_NUMBERED(line, named, showing, ...) \
+	static void case_##line(void); \
+	static const struct test_case row_##line = { .name = named, .shows = showing, .run = case_##line, __VA_ARGS__ }; \
+	static const struct test_case *const listed_##line __attribute__((section("cases"), used)) = &row_##line; \
+	static void case_##line(void)
 
 /* Threads that do the same, each with its number among them. */
 struct crew {
@@ -216,10 +224,6 @@ void run_crews(const struct crew *crews, size_t n);
 
 /* Ends the case with the reason of another process of it, if that has not ended well. */
 void expect_success_of(int pid, const char *who);
-
-extern const struct test_case data_cases[], atomic_cases[], error_cases[], change_cases[], service_cases[], datagram_cases[], header_cases[],
-	group_cases[], credential_cases[], sharing_cases[], abi_cases[], region_cases[], window_cases[], limit_cases[],
-	scale_cases[], race_cases[], command_cases[], scarce_cases[], queue_cases[], srq_cases[], shared_cases[], table_cases[], load_cases[];
 
 /* Runs the causes of errors of a family, or of all; see causes.h. Returns an exit status. */
 int run_causes(const char *family);

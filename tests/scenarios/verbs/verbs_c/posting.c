@@ -2,12 +2,6 @@
 /* What is flushed (WR_FLUSH) and in which order; what is refused before anything happens; completion queues that overflow. */
 #include "causes.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /* a begins anew, and goes as far as this. */
 static void back_to(struct scene *s, enum ibv_qp_state state)
 {

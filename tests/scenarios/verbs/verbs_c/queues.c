@@ -2,10 +2,9 @@
 /* Completion queues: all that a completion tells, its time, moderated events, overruns, and other sizes. */
 #include "pair.h"
 
-#include <errno.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
+
+#define RXE "has no times, no moderation, and overruns only in its own way"
 
 #define STANDARD IBV_WC_STANDARD_FLAGS
 #define TIME IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
@@ -39,8 +38,7 @@ static void begin_poll(struct ibv_cq_ex *cq)
 	CHECK(!rc, "ibv_start_poll: %s", strerror(rc));
 }
 
-/* What cannot be told is refused; what can be told is right. */
-static void fields(void)
+CASE("queues.cq-fields", "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE, .len = 8192)
 {
 	static const uint64_t refused[] = { IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO, 1 << 12, 1ull << 40 };
 	struct ibv_device_attr_ex device;
@@ -127,8 +125,8 @@ static void drain(struct side *s)
 	MUST(to_state(s, IBV_QPS_RTS));
 }
 
-/* Completions without room are lost, and nothing else is. */
-static void ignored_overrun(void)
+CASE("queues.cq-ignored-overrun", "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE,
+     .len = 8192)
 {
 	struct ibv_async_event event;
 	struct ibv_wc wc;
@@ -182,7 +180,8 @@ static void done(int n)
  * Moderation loses no event and makes none up: one comes for each arming, after enough completions or after the time, and
  * none without. What is held back, and for how long, the tests of cq_producer.rs show, whose clock stands still.
  */
-static void moderation(void)
+CASE("queues.cq-moderation", "events wait for their count or their time, and none is lost", .paths = LOCAL_PATH,
+     .rxe = RXE, .opt = { .events = true }, .len = 4096)
 {
 	enum { PERIOD = 65535 };
 	static const struct {
@@ -219,8 +218,8 @@ static void moderation(void)
 	done(1);
 }
 
-/* What is in the queue when its size changes stays, in order, and so does the arm. */
-static void resize(void)
+CASE("queues.cq-resize", "a queue that is resized keeps what is in it, and its arm", .rxe = RXE,
+     .opt = { .events = true }, .len = 4096)
 {
 	static const int sizes[] = { 16, 40, 11, 4096, 10, 64, 12, 10 };
 	struct ibv_device_attr device;
@@ -263,17 +262,3 @@ static void resize(void)
 	done(2);
 	CHECK(!event_within(&p.a, 0), "an event that nobody has asked for");
 }
-
-static const char RXE[] = "has no times, no moderation, and overruns only in its own way";
-
-const struct test_case queue_cases[] = {
-	{ "cq-fields", fields, "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE,
-	  .len = 8192 },
-	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE,
-	  .len = 8192 },
-	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE,
-	  .opt = { .events = true }, .len = 4096 },
-	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE,
-	  .opt = { .events = true }, .len = 4096 },
-	{ NULL },
-};

@@ -6,17 +6,9 @@
  * pairs that complete into the same queues and take from the same receives; registrars register and deregister memory in
  * the same domain; one resizes queues; handlers make and destroy handles while datagrams by these are on their way.
  */
-#define _GNU_SOURCE
 #include "datagrams.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 enum {
 	WRITERS = 3, SENDERS = 2, OFFERERS = 2, POLLERS = 2, BREAKERS = 2, REGISTRARS = 2, HANDLERS = 2,
@@ -254,7 +246,9 @@ static void *run_handler(void *unused)
 	return unused;
 }
 
-static void shared_queues(void)
+CASE("races.shared-queues",
+     "threads share queue pairs, completion queues and receives, while others break, resize, register and renew; what is gone completes no more",
+     .seconds = 240, .rxe = "is not judged here")
 {
 	static const struct crew crews[] = {
 		{ run_talker, TALKERS }, { run_offerer, OFFERERS }, { run_poller, POLLERS }, { run_breaker, BREAKERS },
@@ -326,7 +320,7 @@ static void *run_recoverer(void *arg)
 	return NULL;
 }
 
-static void recovered_at_once(void)
+static void recover_at_once(void)
 {
 	unsigned int early = 0;
 	pthread_t recoverer;
@@ -349,6 +343,20 @@ static void recovered_at_once(void)
 	}
 	pthread_join(recoverer, NULL);
 	printf("%u of %u times it had recovered before the post returned\n", early, FAILURES);
+}
+
+CASE("races.reset-at-once",
+     "a queue pair is connected anew before the post that has failed returns: it does not fail once more",
+     .rxe = "is not judged here", .opt = { .events = true }, .len = 4096)
+{
+	recover_at_once();
+}
+
+CASE("races.resumed-at-once",
+     "a queue pair in SQE goes on before the post that has failed returns: it does not fail once more",
+     .rxe = "is not judged here", .opt = { .events = true, .type = IBV_QPT_UC }, .len = 4096)
+{
+	recover_at_once();
 }
 
 enum { ASKERS = 3, CHANGES = 300 };
@@ -375,7 +383,8 @@ static void *run_asker(void *arg)
  * A query that began before a change may end behind it: libibverbs then notes the state of before. There are more who
  * ask than CPUs, so one of them is often interrupted while it asks, and goes on when the queue pair is in RTS.
  */
-static void asked_meanwhile(void)
+CASE("races.asked-meanwhile", "a queue pair in RTS takes requests, whatever another thread learnt of it before",
+     .paths = LOCAL_PATH, .len = 4096)
 {
 	unsigned int asked[ASKERS] = { 0 };
 	pthread_t askers[ASKERS];
@@ -402,19 +411,3 @@ static void asked_meanwhile(void)
 		pthread_join(askers[i], NULL);
 	printf("asked %u, %u and %u times while it came to RTS %u times\n", asked[0], asked[1], asked[2], CHANGES);
 }
-
-const struct test_case race_cases[] = {
-	{ "shared-queues", shared_queues,
-	  "threads share queue pairs, completion queues and receives, while others break, resize, register and renew; what is "
-	  "gone completes no more",
-	  .seconds = 240, .rxe = "is not judged here" },
-	{ "reset-at-once", recovered_at_once,
-	  "a queue pair is connected anew before the post that has failed returns: it does not fail once more",
-	  .rxe = "is not judged here", .opt = { .events = true }, .len = 4096 },
-	{ "resumed-at-once", recovered_at_once,
-	  "a queue pair in SQE goes on before the post that has failed returns: it does not fail once more",
-	  .rxe = "is not judged here", .opt = { .events = true, .type = IBV_QPT_UC }, .len = 4096 },
-	{ "asked-meanwhile", asked_meanwhile, "a queue pair in RTS takes requests, whatever another thread learnt of it before",
-	  LOCAL_PATH, .len = 4096 },
-	{ NULL },
-};

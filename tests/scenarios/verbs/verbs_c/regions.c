@@ -2,13 +2,7 @@
 /* Memory regions that become others, or are shared, nothing, or of offsets. */
 #include "pair.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#define NO_REREG "changes neither memory nor keys, and takes what it does not do"
 
 enum { LEN = 8192, TRANSLATION = IBV_REREG_MR_CHANGE_TRANSLATION, PD = IBV_REREG_MR_CHANGE_PD,
        ACCESS = IBV_REREG_MR_CHANGE_ACCESS };
@@ -22,7 +16,8 @@ static void can(struct pair *p, enum ibv_wr_opcode op, void *at, struct ibv_mr *
 	want_access(p, op, (uintptr_t)at, mr->rkey, len, allowed, text);
 }
 
-static void rereg_combinations(void)
+CASE("memory.rereg", "regions registered again: memory, domain and rights in every combination", .rxe = NO_REREG,
+     .len = LEN)
 {
 	uint8_t *other = new_memory(LEN);
 	struct ibv_pd *other_pd = new_pd(p.b.ctx);
@@ -59,7 +54,8 @@ static void rereg_combinations(void)
 	munmap(other, LEN);
 }
 
-static void rereg_errors(void)
+CASE("memory.rereg-errors", "a region that cannot be registered again so stays what it was", .paths = LOCAL_PATH,
+     .rxe = NO_REREG, .len = LEN)
 {
 	uint8_t *hole = new_memory(LEN);
 	struct ibv_mr *mr = p.b.mr;
@@ -103,8 +99,7 @@ static void rereg_errors(void)
 	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 77);
 }
 
-/* One side writes all the time, while the other moves its region from one memory to another. */
-static void rereg_under_way(void)
+CASE("memory.rereg-under-way", "memory that a region has left is not written any more", .rxe = NO_REREG, .len = LEN)
 {
 	uint8_t *memory[2] = { new_memory(LEN), new_memory(LEN) };
 	/* Of offsets: the address does not change. */
@@ -138,7 +133,8 @@ static void rereg_under_way(void)
  * The null region between what is something, in each place that an operation can name it in: it goes out as zeros, and what
  * comes into it is gone.
  */
-static void null_region(void)
+CASE("memory.null-region", "the region that reads as zeros and swallows what is written", .rxe = "has no null region",
+     .len = LEN)
 {
 	static const struct {
 		enum ibv_wr_opcode op;
@@ -181,8 +177,8 @@ static void null_region(void)
 	DESTROY(nothing, there);
 }
 
-/* Regions without a byte, wherever they are: what moves nothing succeeds by them, what moves a byte does not. */
-static void empty_region(void)
+CASE("memory.empty-region", "regions of 0 bytes, also where there is no memory",
+     .rxe = "refuses those at the start of a page", .len = LEN)
 {
 	uint8_t *hole = new_memory(LEN);
 	void *places[] = { p.b.buf, p.b.buf + 100, NULL, hole, (void *)UINTPTR_MAX };
@@ -227,8 +223,8 @@ static void empty_region(void)
 	}
 }
 
-/* b's memory by other addresses: offsets, or any that the owner likes. */
-static void addresses(void)
+CASE("memory.addresses", "regions of offsets, and of addresses that their owner chooses",
+     .rxe = "has no regions of offsets", .len = LEN)
 {
 	for (int zero_based = 0; zero_based < 2; zero_based++) {
 		uint64_t begin = zero_based ? 0 : 0xdeadbeef000ull + 0x64;
@@ -248,94 +244,3 @@ static void addresses(void)
 		DESTROY(mr);
 	}
 }
-
-/* Of a context that was imported the library gets no response, and so no key of the null region. */
-static void import(void)
-{
-	struct side old = p.b;
-
-	p.b.ctx = MADE(ibv_import_device(dup(old.ctx->cmd_fd)));
-	p.b.pd = MADE(ibv_import_pd(p.b.ctx, old.pd->handle));
-	p.b.mr = MADE(ibv_import_mr(p.b.pd, old.mr->handle));
-	CHECK(p.b.mr->lkey == old.mr->lkey && p.b.mr->rkey == old.mr->rkey && p.b.mr->length == LEN,
-	      "it is another region");
-	p.b = side_beside(&p.b, IBV_QPT_RC, 4 * DEPTH);
-	pair_connect(&p);
-	send_checked(&p.a, &p.b, 1);
-	struct ibv_mr *nothing = MADE(ibv_alloc_null_mr(p.b.pd));
-	struct ibv_sge into = { .length = 100, .lkey = nothing->lkey };
-
-	post_recv(&p.b, 4, &into, 1);
-	post_one(&p.a, IBV_WR_SEND, 4, 0, 100);
-	expect_both(&p.a, 4, &p.b, 4, "a SEND into nothing");
-	DESTROY(nothing, p.b.qp, p.b.cq);
-	ibv_unimport_mr(p.b.mr);
-	ibv_unimport_pd(p.b.pd);
-	DESTROY(p.b.ctx);
-	/* Nothing of it has ended what was shared. */
-	p.b = old;
-	pair_reconnect(&p, NULL);
-	send_checked(&p.a, &p.b, 5);
-}
-
-static void set_huge_pages(const char *count)
-{
-	int fd = open("/proc/sys/vm/nr_hugepages", O_WRONLY);
-
-	CHECK(fd >= 0 && write(fd, count, strlen(count)) > 0, "nr_hugepages: %s", strerror(errno));
-	close(fd);
-}
-
-static void huge_pages(void)
-{
-	enum { HUGE = 2 << 20 };
-	struct pair p;
-
-	set_huge_pages("2");
-	uint8_t *huge = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-
-	if (huge == MAP_FAILED) {
-		set_huge_pages("0");
-		skip("the kernel has no two huge pages");
-	}
-	pair_open(&p, &(struct options){ .mtu = 4096 }, LEN);
-	/* It begins in the first page, ends in the second. */
-	struct ibv_mr *mr = new_mr(p.b.pd, huge + 12345, HUGE, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
-	struct side large = p.b;
-
-	large.buf = huge;
-	large.mr = mr;
-	for (int i = 0; i < 3; i++) {
-		size_t at = 12345 + (i == 0 ? 0 : i == 1 ? HUGE - 12345 - 4000 : HUGE - LEN);
-
-		huge[at - 1] = 0xdd;
-		move(IBV_WR_RDMA_WRITE, &p.a, 0, &large, at, LEN - 1, i);
-		CHECK(huge[at - 1] == 0xdd, "the byte before the data was written");
-		move(IBV_WR_RDMA_READ, &p.a, 0, &large, at, LEN - 1, i);
-	}
-	DESTROY(mr);
-	pair_close(&p);
-	munmap(huge, 2 * HUGE);
-	set_huge_pages("0");
-}
-
-#define NO_REREG "changes neither memory nor keys, and takes what it does not do"
-
-const struct test_case region_cases[] = {
-	{ "rereg", rereg_combinations, "regions registered again: memory, domain and rights in every combination",
-	  .rxe = NO_REREG, .len = LEN },
-	{ "rereg-errors", rereg_errors, "a region that cannot be registered again so stays what it was", LOCAL_PATH,
-	  .rxe = NO_REREG, .len = LEN },
-	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG,
-	  .len = LEN },
-	{ "null-region", null_region, "the region that reads as zeros and swallows what is written",
-	  .rxe = "has no null region", .len = LEN },
-	{ "empty-region", empty_region, "regions of 0 bytes, also where there is no memory",
-	  .rxe = "refuses those at the start of a page", .len = LEN },
-	{ "addresses", addresses, "regions of offsets, and of addresses that their owner chooses",
-	  .rxe = "has no regions of offsets", .len = LEN },
-	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import",
-	  .opt = { .no_connect = true }, .len = LEN },
-	{ "huge-pages", huge_pages, "regions on huge pages" },
-	{ NULL },
-};

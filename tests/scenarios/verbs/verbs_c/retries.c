@@ -2,8 +2,6 @@
 /* Nobody answers (RETRY_EXC), or nobody is ready (RNR_RETRY_EXC), and how long that takes at least. */
 #include "causes.h"
 
-#include <stdio.h>
-
 /* Delays of RNR NAKs in units of 10 us, by their code (IBTA volume 1, table 45). */
 static const unsigned int rnr_delay[32] = {
 	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,

@@ -5,10 +5,6 @@
  */
 #include "pair.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { PAGE = 4096, PAGES = 256, LEN = 64 };
 
 /* One WRITE of a pattern of its own, from the beginning of a's buffer through the region of b, which may be gone. */
@@ -40,8 +36,8 @@ static void send_into(struct ibv_mr *mr, unsigned int seed)
 	compare(mr->addr, LEN, seed, "received data");
 }
 
-/* Each of many regions takes a WRITE and a receive; then every other one goes, and those that stay still do. */
-static void regions(void)
+CASE("scale.regions", "a great many regions, each of which is used: most stand behind the place in front of the table",
+     .paths = LOCAL_PATH, .seconds = 240, .rxe = "is not judged here", .len = PAGES * PAGE)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	unsigned int n = number_of("COUNT"), refused = 0;
@@ -72,39 +68,3 @@ static void regions(void)
 	printf("%u regions were used, %u refused when they had gone\n", n, refused);
 	free(mrs);
 }
-
-/* Many connections between two completion queues; every one carries a message each way, in an order of its own. */
-static void queue_pairs(void)
-{
-	unsigned int n = number_of("COUNT") / 2;
-	struct ibv_qp **qps = calloc(2 * n, sizeof(*qps));
-	struct pair each = p;
-
-	CHECK(qps, "no memory");
-	for (unsigned int i = 0; i < 2 * n; i += 2) {
-		each.a.qp = qps[i] = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
-		each.b.qp = qps[i + 1] = new_qp(p.b.pd, p.b.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
-		pair_connect(&each);
-	}
-	for (unsigned int k = 0; k < n; k++) {
-		/* Neighbours in the table are not neighbours in time. */
-		unsigned int i = 2 * ((uint64_t)k * 7919 % n);
-
-		each.a.qp = qps[i];
-		each.b.qp = qps[i + 1];
-		send_checked(&each.a, &each.b, k);
-		send_checked(&each.b, &each.a, n + k);
-	}
-	for (unsigned int i = 0; i < 2 * n; i++)
-		DESTROY(qps[i]);
-	printf("%u queue pairs carried two messages each\n", 2 * n);
-	free(qps);
-}
-
-const struct test_case scale_cases[] = {
-	{ "regions", regions, "a great many regions, each of which is used: most stand behind the place in front of the table",
-	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here", .len = PAGES * PAGE },
-	{ "queue-pairs", queue_pairs, "a great many queue pairs, each of which is used",
-	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here", .opt = { .no_connect = true }, .len = 2 * PAGE },
-	{ NULL },
-};

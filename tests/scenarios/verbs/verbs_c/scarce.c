@@ -6,13 +6,6 @@
  */
 #include "pair.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { PAGE = 4096, LEN = 3000, MOST = 3000 };
 
 static struct ibv_device *device;
@@ -231,7 +224,8 @@ static void live(const struct life *steps, size_t n)
 		scarcely(steps[i].name, steps[i].step, steps[i].undo);
 }
 
-static void scarce(void)
+CASE("scarce.scarce", "each step of a program's life with each of its allocations refused: it fails cleanly or works",
+     .paths = BY_HAND, .seconds = 170)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
@@ -260,9 +254,3 @@ static void scarce(void)
 	CHECK(all > 100, "only %u failures", all);
 	printf("%u failures\n", all);
 }
-
-const struct test_case scarce_cases[] = {
-	{ "scarce", scarce, "each step of a program's life with each of its allocations refused: it fails cleanly or works",
-	  BY_HAND, .seconds = 170 },
-	{ NULL },
-};

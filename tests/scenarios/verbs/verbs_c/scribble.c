@@ -6,16 +6,6 @@
  */
 #include "pair.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* After RENEWED rounds a pair is made anew: a completion queue that overran is of no use any more. */
 enum { PAIRS = 3, ROUNDS = 150, RENEWED = 4, DOORBELLS = 20, MEMORY = 1 << 16, MOST_RINGS = 6 * PAIRS + 10,
        STRIDE = UABI_SEND_STRIDE, PRODUCER = UABI_PRODUCER / 4, CONSUMER = UABI_CONSUMER / 4 };
@@ -179,7 +169,8 @@ static bool moved(int pair)
 	return false;
 }
 
-void scribbled_rings(void)
+CASE("verbs.scribbled-rings", "a process writes noise into its rings: others notice nothing",
+     .rxe = "has rings of another layout")
 {
 	const char *seed = getenv("FERROCE_SEED");
 	uint32_t state = seed ? atoi(seed) | 1 : 1001;

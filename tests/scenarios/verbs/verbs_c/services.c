@@ -2,9 +2,7 @@
 /* Cases about unreliable services: what arrives, what is lost and counted, and the state SQE. */
 #include "datagrams.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
+#define UC .opt = { .type = IBV_QPT_UC }, .len = 2 * HALF
 
 long counter_of(const char *name)
 {
@@ -33,50 +31,8 @@ void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char 
 	want_state(to, IBV_QPS_RTS, "the receiver");
 }
 
-/* One message, everything of which is checked. */
-static void uc_message(struct side *from, struct side *to, enum ibv_wr_opcode op, uint32_t len, unsigned int seed)
-{
-	bool sends = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM;
-	bool imm = op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_WRITE_WITH_IMM;
-	struct ibv_sge list = sge(from, 0, len), room = sge(to, HALF, len);
-	struct ibv_send_wr w = wr(op, 1, &list, 1);
-	struct ibv_wc wc;
-
-	w.imm_data = seed;
-	if (!sends)
-		aim(&w, to, HALF);
-	fill(from->buf, len, seed);
-	memset(to->buf + HALF, 0xee, len + 1);
-	post_recv(to, 2, &room, sends ? 1 : 0);
-	post(from, &w);
-	expect(from, 1, IBV_WC_SUCCESS, "a message");
-	/* A WRITE completes when it has left: that it has arrived a SEND behind it says. */
-	if (op == IBV_WR_RDMA_WRITE) {
-		post_one(from, IBV_WR_SEND, 3, 0, 0);
-		expect(from, 3, IBV_WC_SUCCESS, "the SEND behind it");
-	}
-	wc = expect(to, 2, IBV_WC_SUCCESS, "its receive");
-	CHECK(!!(wc.wc_flags & IBV_WC_WITH_IMM) == imm && (!imm || wc.imm_data == seed), "flags %x, immediate data %x",
-	      wc.wc_flags, wc.imm_data);
-	CHECK(wc.opcode == (imm && !sends ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV) &&
-	      wc.byte_len == (op == IBV_WR_RDMA_WRITE ? 0 : len), "opcode %d, %u bytes", wc.opcode, wc.byte_len);
-	compare(to->buf + HALF, len, seed, "data");
-	CHECK(to->buf[HALF + len] == 0xee, "the byte behind the data was written");
-}
-
-static void uc_messages(void)
-{
-	static const uint32_t lengths[] = { 0, 1, 1023, 1024, 1025, 4097, 40000 };
-	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_SEND_WITH_IMM,
-						  IBV_WR_RDMA_WRITE_WITH_IMM };
-
-	for (size_t i = 0; i < COUNT(lengths); i++)
-		for (size_t k = 0; k < COUNT(ops); k++)
-			uc_message(i % 2 ? &p.a : &p.b, i % 2 ? &p.b : &p.a, ops[k], lengths[i], 10 * i + k);
-}
-
 /* What is denied writes nothing; the next message arrives, by a receive that was too short, too. */
-static void uc_lost(void)
+CASE("verbs.uc-lost", "UC: what has no receive, a too short one, a bad key, range or right, is lost and counted", UC)
 {
 	static const struct {
 		enum ibv_wr_opcode op;
@@ -119,8 +75,7 @@ static void uc_lost(void)
 	}
 }
 
-/* The local memory of a request is not there: the send queue ends, receives go on, and RTS is the way back. */
-static void uc_sqe(void)
+CASE("verbs.uc-sqe", "UC: local memory that is not there leads to SQE, and RTS leads back", .rxe = "goes to ERR", UC)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };
 
@@ -156,8 +111,7 @@ static void uc_sqe(void)
 	expect(&p.a, 8, IBV_WC_WR_FLUSH_ERR, "a receive");
 }
 
-/* What a receive names is not there: it ends in error, and with it the queue pair; the sender does not learn it. */
-static void uc_receive_fails(void)
+CASE("verbs.uc-receive-fails", "UC: a receive whose memory is not there ends the queue pair", UC)
 {
 	struct ibv_sge room = sge(&p.b, HALF, 4000);
 
@@ -171,35 +125,3 @@ static void uc_receive_fails(void)
 	want_state(&p.b, IBV_QPS_ERR, "the receiver");
 	want_state(&p.a, IBV_QPS_RTS, "the sender");
 }
-
-/* What UC does not have is refused when it is posted, and harms nothing. */
-static void uc_refuses(void)
-{
-	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
-						  IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct ibv_qp_attr attr = { .timeout = 14, .retry_cnt = 7 };
-
-	for (size_t i = 0; i < COUNT(ops); i++) {
-		struct ibv_sge list = sge(&p.a, 0, 8);
-		struct ibv_send_wr w = wr(ops[i], i, &list, 1), *bad = NULL;
-
-		aim(&w, &p.b, 0);
-		CHECK(ibv_post_send(p.a.qp, &w, &bad) && bad == &w, "operation %d was taken", ops[i]);
-		expect_none(&p.a, 5, "of what was refused");
-	}
-	CHECK(ibv_modify_qp(p.a.qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) == EINVAL, "a timeout was taken");
-	CHECK(to_state(&p.a, IBV_QPS_SQE) == EINVAL, "a user moved it to SQE");
-	send_checked(&p.a, &p.b, 1);
-}
-
-#define UC .opt = { .type = IBV_QPT_UC }, .len = 2 * HALF
-
-const struct test_case service_cases[] = {
-	{ "uc-messages", uc_messages, "UC: SEND and WRITE of 0 B to 40 kB, with and without immediate data", UC },
-	{ "uc-lost", uc_lost, "UC: what has no receive, a too short one, a bad key, range or right, is lost and counted", UC },
-	{ "uc-sqe", uc_sqe, "UC: local memory that is not there leads to SQE, and RTS leads back",
-	  .rxe = "goes to ERR", UC },
-	{ "uc-receive-fails", uc_receive_fails, "UC: a receive whose memory is not there ends the queue pair", UC },
-	{ "uc-refuses", uc_refuses, "UC: READ and atomics are refused when posted", UC },
-	{ NULL },
-};

@@ -2,13 +2,6 @@
 /* One completion queue of several queue pairs: what stands in it when one of them goes, and threads that share it. */
 #include "pair.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 /* Of the completion queue. */
 enum { ENTRIES = 4 * DEPTH };
 
@@ -170,122 +163,11 @@ static void mixed(bool extended)
 	close_shared();
 }
 
-static void destroyed(void)
+CASE("users.shared-cq-destroy",
+     "completions of a destroyed queue pair are not seen, the others in order; by ibv_poll_cq and ibv_start_poll",
+     .rxe = "leaves completions of a queue pair that is gone in the queue",
+     .opt = { .events = true }, .len = 8192)
 {
 	mixed(false);
 	mixed(true);
 }
-
-/*
- * Two threads that post, each on a queue pair of its own, and two that wait for events of the one completion queue,
- * arm it and poll it. A poster waits until its message is seen: a lost event stops everything.
- */
-enum { POSTERS = 2, WAITERS = 2, MESSAGES = 1500 };
-
-static struct {
-	atomic_uint seen[POSTERS];	/* of p, and of the other one */
-	atomic_ulong armed, events, total;
-	int wake[2];
-} t;
-
-static void *poster(void *which)
-{
-	int n = (intptr_t)which;
-
-	for (unsigned int i = 0; i < MESSAGES; i++) {
-		/* One at a time, and bursts. */
-		unsigned int ahead = i / 100 % 2 ? 8 : 1;
-
-		WAIT_UNTIL(i - atomic_load(&t.seen[n]) < ahead, "%u of %u messages of queue pair %d are complete",
-			   atomic_load(&t.seen[n]), i, n);
-		post_one(n ? &s.goes.a : &p.a, IBV_WR_RDMA_WRITE, i, 0, 0);
-	}
-	return NULL;
-}
-
-static void poll_shared(void)
-{
-	struct ibv_wc wc;
-	int n;
-
-	while ((n = ibv_poll_cq(p.a.cq, 1, &wc)) > 0) {
-		CHECK(wc.status == IBV_WC_SUCCESS, "WRITE: %s", ibv_wc_status_str(wc.status));
-		/* Two threads may poll: each number once, but not in order. */
-		atomic_fetch_add(&t.seen[wc.qp_num != p.a.qp->qp_num], 1);
-		atomic_fetch_add(&t.total, 1);
-	}
-	CHECK(!n, "ibv_poll_cq: %d", n);
-}
-
-/* Takes an event. Another thread may have done so: the channel does not block. */
-static bool take_event(void)
-{
-	struct ibv_cq *cq;
-	void *context;
-
-	if (ibv_get_cq_event(p.a.channel, &cq, &context))
-		return false;
-	CHECK(cq == p.a.cq, "the event is about another queue");
-	atomic_fetch_add(&t.events, 1);
-	ibv_ack_cq_events(cq, 1);
-	return true;
-}
-
-static void *waiter(void *unused)
-{
-	struct pollfd fds[] = { { .fd = p.a.channel->fd, .events = POLLIN }, { .fd = t.wake[0], .events = POLLIN } };
-	char c;
-
-	for (;;) {
-		atomic_fetch_add(&t.armed, 1);
-		MUST(ibv_req_notify_cq(p.a.cq, 0));
-		poll_shared();
-		if (atomic_load(&t.total) == POSTERS * MESSAGES)
-			break;
-		int n = poll(fds, 2, 1000 * patience());
-		if (!n) {
-			unsigned long before = atomic_load(&t.total);
-
-			poll_shared();
-			/* An event may have come together with them just now. */
-			if (poll(fds, 1, 0) == 1)
-				continue;
-			CHECK(before == atomic_load(&t.total), "completions stood in the queue without an event");
-		}
-		if (fds[1].revents)
-			break;
-		if (n > 0)
-			take_event();
-	}
-	/* The other one may wait for an event that is not needed any more. */
-	CHECK(write(t.wake[1], "x", 1) == 1 || read(t.wake[0], &c, 0), "pipe");
-	return unused;
-}
-
-static void threads(void)
-{
-	static const struct crew crews[] = { { poster, POSTERS }, { waiter, WAITERS } };
-
-	open_shared(false);
-	MUST(pipe(t.wake));
-	run_crews(crews, COUNT(crews));
-	/* The last arming may have its event still: it is one of those that were asked for. */
-	while (take_event())
-		;
-	CHECK(atomic_load(&t.total) == POSTERS * MESSAGES, "%lu completions", atomic_load(&t.total));
-	CHECK(t.events && t.events <= t.armed, "%lu events, but the queue was armed %lu times", t.events, t.armed);
-	printf("%lu events, armed %lu times\n", t.events, t.armed);
-	close_shared();
-}
-
-static const char RXE[] = "leaves completions of a queue pair that is gone in the queue";
-
-#define SHARED .opt = { .events = true }, .len = 8192
-
-const struct test_case sharing_cases[] = {
-	{ "shared-cq-destroy", destroyed,
-	  "completions of a destroyed queue pair are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
-	  SHARED },
-	{ "shared-cq-threads", threads, "two threads post, two wait for events, arm and poll: no event is lost", SHARED },
-	{ NULL },
-};

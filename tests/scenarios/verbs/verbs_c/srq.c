@@ -5,9 +5,8 @@
  */
 #include "datagrams.h"
 
-#include <errno.h>
-#include <stdatomic.h>
-#include <string.h>
+/* Places for what all senders have under way. */
+#define CROWD .len = MOST * WINDOW * SLOT
 
 enum { MOST = 6, WINDOW = 8, SLOT = 4096, SLOTS = 32 };
 
@@ -141,8 +140,7 @@ static void offer_missing(bool *offered)
 		}
 }
 
-/* More messages under way than there are receives, of one packet and of several. */
-static void sharing(void)
+CASE("queues.srq-sharing", "six queue pairs take from one queue under load, each receive once", CROWD)
 {
 	enum { MESSAGES = 200 };
 	unsigned int sent[MOST] = { 0 }, done[MOST] = { 0 }, seen[MOST] = { 0 }, total = 0;
@@ -189,8 +187,7 @@ static void sharing(void)
 	close_crowd();
 }
 
-/* One event, when there are fewer receives than that. */
-static void limit(void)
+CASE("queues.srq-limit", "the limit is told once", .rxe = "tells nothing when the limit was reached before", CROWD)
 {
 	open_crowd(IBV_QPT_RC, 2, 16);
 	CHECK(!asked().srq_limit && asked().max_wr == 16 && asked().max_sge >= 3, "it has %u receives, limit %u",
@@ -219,7 +216,8 @@ static void limit(void)
 	close_crowd();
 }
 
-static void resize(void)
+CASE("queues.srq-resize", "a shared queue that is resized keeps its receives",
+     .rxe = "tells nothing when the limit was reached before", CROWD)
 {
 	static const unsigned int sizes[] = { 64, 10, 2000, 16, 11, 128 };
 	struct ibv_device_attr device = device_of(p.b.ctx);
@@ -255,8 +253,7 @@ static void resize(void)
 	close_crowd();
 }
 
-/* A queue pair in ERR takes nothing any more, and says so; the receives are for the others. */
-static void last_wqe(void)
+CASE("queues.srq-last-wqe", "a queue pair in ERR says that it takes nothing any more", CROWD)
 {
 	open_crowd(IBV_QPT_RC, 2, 16);
 	for (int i = 0; i < 4; i++)
@@ -279,8 +276,7 @@ static void last_wqe(void)
 	close_crowd();
 }
 
-/* Nothing there: the sender is told, and waits. */
-static void empty(void)
+CASE("queues.srq-empty", "with nothing there the sender waits, or is told", CROWD)
 {
 	struct connection impatient = usual;
 
@@ -334,7 +330,8 @@ static void rules_of_memory(enum ibv_qp_type type)
 	close_crowd();
 }
 
-static void rules(void)
+CASE("queues.srq-rules", "what is refused, and whose memory counts", .rxe = "counts the memory of the queue pair",
+     CROWD)
 {
 	struct ibv_device_attr device = device_of(p.b.ctx);
 	const struct ibv_srq_attr large[] = { { .max_wr = device.max_srq_wr + 1, .max_sge = 1 },
@@ -358,8 +355,8 @@ static void rules(void)
 	rules_of_memory(IBV_QPT_UD);
 }
 
-/* An index that cannot be ends the queue and who uses it, and nobody else. */
-static void scribbled(void)
+CASE("queues.srq-scribbled", "an index that cannot be ends a shared queue and who uses it", .rxe = "has another ring",
+     CROWD)
 {
 	static const uint64_t MARK = 0xfe110ce5f00d1111;
 	bool srq_err = false, fatal = false;
@@ -425,37 +422,14 @@ static void share(enum ibv_qp_type type)
 	close_crowd();
 }
 
-static void uc_share(void)
+CASE("queues.srq-uc", "UC with a shared queue: messages that are too long, a queue pair that fails",
+     .rxe = "ends such a queue pair in error", CROWD)
 {
 	share(IBV_QPT_UC);
 }
 
-static void ud_share(void)
+CASE("queues.srq-ud", "UD with a shared queue: messages that are too long, a queue pair that fails",
+     .rxe = "ends such a queue pair in error", CROWD)
 {
 	share(IBV_QPT_UD);
 }
-
-/* Places for what all senders have under way. */
-#define CROWD .len = MOST * WINDOW * SLOT
-
-const struct test_case srq_cases[] = {
-	{ "srq-sharing", sharing, "six queue pairs take from one queue under load, each receive once", CROWD },
-	{ "srq-limit", limit, "the limit is told once", .rxe = "tells nothing when the limit was reached before", CROWD },
-	{ "srq-resize", resize, "a shared queue that is resized keeps its receives",
-	  .rxe = "tells nothing when the limit was reached before", CROWD },
-	{ "srq-last-wqe", last_wqe, "a queue pair in ERR says that it takes nothing any more", CROWD },
-	{ "srq-empty", empty, "with nothing there the sender waits, or is told", CROWD },
-	{ "srq-rules", rules, "what is refused, and whose memory counts",
-	  .rxe = "counts the memory of the queue pair", CROWD },
-	{ "srq-scribbled", scribbled, "an index that cannot be ends a shared queue and who uses it",
-	  .rxe = "has another ring", CROWD },
-	{ NULL },
-};
-
-const struct test_case shared_cases[] = {
-	{ "srq-uc", uc_share, "UC with a shared queue: messages that are too long, a queue pair that fails",
-	  .rxe = "ends such a queue pair in error", CROWD },
-	{ "srq-ud", ud_share, "UD with a shared queue: messages that are too long, a queue pair that fails",
-	  .rxe = "ends such a queue pair in error", CROWD },
-	{ NULL },
-};

@@ -3,15 +3,7 @@
  * A process that posts one request after the other and waits for none: a driver may let another CPU send for it, as long
  * as nothing is lost, doubled or overtaken when it begins, or ends, or when that CPU is wanted by others.
  */
-#define _GNU_SOURCE
 #include "pair.h"
-
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
 
 enum {
 	VISIT = 16,		/* every so many requests one is signalled */
@@ -94,8 +86,7 @@ static void open_stream(struct stream *s)
 	pair_open(&s->p, &opt, 65536);
 }
 
-/* Alone on the machine: another CPU has time. */
-void stream(void)
+CASE("verbs.stream", "a process that waits for nothing, with another CPU for it", .counts = "sq_offloaded")
 {
 	struct stream s;
 
@@ -120,7 +111,7 @@ static void bursts(struct stream *s)
 	pair_close(&s->p);
 }
 
-void stream_in_bursts(void)
+CASE("verbs.stream-in-bursts", "streams that begin and end, and one that is cut off", .counts = "sq_offloaded")
 {
 	struct stream s;
 
@@ -128,8 +119,7 @@ void stream_in_bursts(void)
 	bursts(&s);
 }
 
-/* On one CPU alone: no other one may send. */
-void stream_on_one_cpu(void)
+CASE("verbs.stream-on-one-cpu", "streams of a process that may run on one CPU only", .counts = "sq_polled")
 {
 	struct stream s;
 	cpu_set_t one;
@@ -151,8 +141,7 @@ static void *other(void *unused)
 	return unused;
 }
 
-/* Something else runs on every CPU, from the middle of a stream on: it must not be at an end then. */
-void stream_busy_cpus(void)
+CASE("verbs.stream-busy-cpus", "streams while every CPU is wanted by others", .counts = "sq_offload_ended")
 {
 	pthread_t threads[64];
 	cpu_set_t all, one;

@@ -2,8 +2,7 @@
 /* Memory windows: what peers may do through them, and that it ends when it is to end. b has them, a is the peer. */
 #include "pair.h"
 
-#include <errno.h>
-#include <string.h>
+#define WINDOWS .rxe = "binds and invalidates by other rules", .len = LEN
 
 enum { LEN = 8192, FROM = 1000, SIZE = 3000, READ = IBV_ACCESS_REMOTE_READ, WRITE = IBV_ACCESS_REMOTE_WRITE,
        BIND = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND };
@@ -112,7 +111,7 @@ static void exactly(uint64_t begin, uint32_t key)
 	want_exactly(&p, p.b.buf + FROM, SIZE, begin, key);
 }
 
-static void bounds(void)
+CASE("memory.windows-bounds", "every byte of a window and none besides, of both types and by offsets", WINDOWS)
 {
 	windows_open(BIND);
 	may(IBV_WR_RDMA_READ, at, 1, one->rkey, false, "a READ by type 1, not bound");
@@ -138,8 +137,7 @@ static void bounds(void)
 	windows_close();
 }
 
-/* All rights of a window, and of the region below. */
-static void rights(void)
+CASE("memory.windows-rights", "rights of windows and of the regions below", .paths = LOCAL_PATH, WINDOWS)
 {
 	static const int regions[] = { BIND, IBV_ACCESS_MW_BIND, IBV_ACCESS_LOCAL_WRITE | READ | WRITE };
 
@@ -161,8 +159,7 @@ static void rights(void)
 	}
 }
 
-/* What cannot be bound is not, and the queue pair goes to ERR. */
-static void refused(void)
+CASE("memory.windows-refused", "bindings that cannot be", .paths = LOCAL_PATH, WINDOWS)
 {
 	windows_open(BIND);
 	struct ibv_pd *other = new_pd(p.b.ctx);
@@ -211,8 +208,8 @@ static void refused(void)
 	windows_close();
 }
 
-/* Keys end: by another binding, by one of nothing, by invalidations of both sides, and with the window. */
-static void ends(void)
+CASE("memory.windows-ends", "keys that end: bound anew, of nothing, invalidated by either side, gone", .seconds = 90,
+     WINDOWS)
 {
 	windows_open(BIND);
 	uint32_t old = bind(one, FROM, SIZE, READ, 0), key = bind(one, FROM, SIZE, READ, 0);
@@ -285,8 +282,7 @@ static void invalidate_in_vain(struct pair *pair, uint32_t key, const char *what
 	pair_reconnect(pair, NULL);
 }
 
-/* Keys that are not for him who invalidates. */
-static void not_his(void)
+CASE("memory.windows-not-his", "keys that are not for him who invalidates, or uses, them", WINDOWS)
 {
 	struct pair beside;
 
@@ -318,8 +314,7 @@ static void not_his(void)
 	windows_close();
 }
 
-/* Bindings keep their place between what is sent, and a fence holds them. */
-static void order(void)
+CASE("memory.windows-order", "bindings and invalidations among what is sent, and under fences", WINDOWS)
 {
 	windows_open(BIND);
 	struct ibv_sge list = sge(&p.b, 0, 4000);
@@ -368,8 +363,7 @@ static struct writer write_through(struct ibv_mw *mw)
 	return (struct writer){ .p = &p, .addr = at, .rkey = bind(mw, FROM, SIZE, WRITE, 0), .len = SIZE };
 }
 
-/* From the moment a window is gone nothing is written through it. */
-static void races(void)
+CASE("memory.windows-races", "windows taken away under WRITEs: nothing is written any more", .seconds = 90, WINDOWS)
 {
 	/* How the window goes. What b does to it it does by another queue pair, or by the verb. */
 	enum { MOVED, INVALIDATED, UNBOUND, DESTROYED, WAYS };
@@ -407,8 +401,8 @@ static void races(void)
 	windows_close();
 }
 
-/* A window of type 1 that is bound once more under its key is never away for who writes through it. */
-static void kept(void)
+CASE("memory.windows-kept", "a window bound once more under its key, while a peer writes through it", .seconds = 90,
+     WINDOWS)
 {
 	struct pair beside;
 
@@ -430,17 +424,3 @@ static void kept(void)
 	pair_close(&beside);
 	windows_close();
 }
-
-#define WINDOWS .rxe = "binds and invalidates by other rules", .len = LEN
-
-const struct test_case window_cases[] = {
-	{ "windows-bounds", bounds, "every byte of a window and none besides, of both types and by offsets", WINDOWS },
-	{ "windows-rights", rights, "rights of windows and of the regions below", LOCAL_PATH, WINDOWS },
-	{ "windows-refused", refused, "bindings that cannot be", LOCAL_PATH, WINDOWS },
-	{ "windows-ends", ends, "keys that end: bound anew, of nothing, invalidated by either side, gone", .seconds = 90, WINDOWS },
-	{ "windows-not-his", not_his, "keys that are not for him who invalidates, or uses, them", WINDOWS },
-	{ "windows-order", order, "bindings and invalidations among what is sent, and under fences", WINDOWS },
-	{ "windows-races", races, "windows taken away under WRITEs: nothing is written any more", .seconds = 90, WINDOWS },
-	{ "windows-kept", kept, "a window bound once more under its key, while a peer writes through it", .seconds = 90, WINDOWS },
-	{ NULL },
-};
