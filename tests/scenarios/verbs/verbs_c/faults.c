@@ -73,33 +73,31 @@ static const struct fault {
 	/* Which operations it is one for; the others may do that. */
 	bool writes_only, reads_only;
 	bool remote_only, atomics_only;
-	bool one_size;
 } faults[] = {
 	{ "an unknown key", UNKNOWN_KEY },
 	{ "a key with another tag", STALE_TAG },
-	{ "key 0", ZERO_KEY, .one_size = true },
-	{ "key 0xffffffff", ONES_KEY, .one_size = true },
+	{ "key 0", ZERO_KEY },
+	{ "key 0xffffffff", ONES_KEY },
 	{ "a deregistered key", DEREGISTERED },
 	{ "the old key of memory registered anew", REGISTERED_ANEW },
 	{ "a key of another protection domain", OTHER_DOMAIN },
 	{ "a byte before the region", BYTE_BEFORE },
 	{ "a byte beyond the region", BYTE_BEYOND },
-	{ "memory right behind the region", RIGHT_BEHIND, .one_size = true },
-	{ "an address far off", FAR_OFF, .one_size = true },
-	{ "an address of the kernel", FROM_THE_KERNEL, .one_size = true },
+	{ "memory right behind the region", RIGHT_BEHIND },
+	{ "an address far off", FAR_OFF },
+	{ "an address of the kernel", FROM_THE_KERNEL },
 	{ "a range that wraps at 2^64", WRAPS },
-	{ "a range that wraps at 2^64 into a region at 0", WRAPS_INTO_REGION, .one_size = true },
-	{ "a range that wraps at 2^64 out of a region that ends there", WRAPS_OUT_OF_REGION, .one_size = true },
+	{ "a range that wraps at 2^64 into a region at 0", WRAPS_INTO_REGION },
+	{ "a range that wraps at 2^64 out of a region that ends there", WRAPS_OUT_OF_REGION },
 	{ "a region that may not be written", RIGHTS, IBV_ACCESS_REMOTE_READ, .writes_only = true },
 	{ "a region without remote rights", RIGHTS, IBV_ACCESS_LOCAL_WRITE, .remote_only = true },
 	{ "a region that may not be read remotely", RIGHTS, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
 	  .reads_only = true, .remote_only = true },
 	{ "a region that permits no atomic operation", RIGHTS, ALL_ACCESS & ~IBV_ACCESS_REMOTE_ATOMIC,
-	  .remote_only = true, .atomics_only = true, .one_size = true },
-	{ "a region whose words are not aligned in memory", SHIFTED, .remote_only = true, .atomics_only = true,
-	  .one_size = true },
+	  .remote_only = true, .atomics_only = true },
+	{ "a region whose words are not aligned in memory", SHIFTED, .remote_only = true, .atomics_only = true },
 	{ "the last bytes before 2^64, which are in the region", END_OF_ALL, .is_none = true },
-	{ "no bytes of an unknown key", NO_BYTES, .is_none = true, .one_size = true },
+	{ "no bytes of an unknown key", NO_BYTES, .is_none = true },
 };
 
 static void spoil(const struct fault *fault, struct side *s, struct named *n)
@@ -156,8 +154,13 @@ static bool is_atomic(enum ibv_wr_opcode op)
 	return op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
-/* One packet, and several. */
-static const uint32_t sizes[] = { 100, 3000 };
+/* With immediate data it is of one packet, which takes the receive; else of several. */
+static uint32_t length_of(enum ibv_wr_opcode op)
+{
+	if (is_atomic(op))
+		return 8;
+	return op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_WRITE_WITH_IMM ? 100 : 3000;
+}
 
 /* A region of its own, so that what lies around it can be told from what lies in it. */
 static struct named good(struct side *s, uint32_t len)
@@ -169,9 +172,9 @@ static struct named good(struct side *s, uint32_t len)
 static void build(struct scene *s, const struct cause *c, struct draft *d)
 {
 	enum where where = c->arg[0];
-	const struct fault *fault = &faults[c->arg[1] / 2];
+	const struct fault *fault = &faults[c->arg[1]];
 	enum ibv_wr_opcode op = c->arg[2];
-	uint32_t len = is_atomic(op) ? 8 : sizes[c->arg[1] % 2];
+	uint32_t len = length_of(op);
 	struct side *a = &s->p.a, *b = &s->p.b, *at = where == REMOTE || where == IN_RECEIVE ? b : a;
 	struct named n = good(at, len);
 
@@ -206,14 +209,12 @@ static void build(struct scene *s, const struct cause *c, struct draft *d)
 	}
 }
 
-static bool tried(enum where where, const struct fault *f, uint32_t len, enum ibv_wr_opcode op)
+static bool tried(enum where where, const struct fault *f, enum ibv_wr_opcode op)
 {
 	bool read = op == IBV_WR_RDMA_READ, send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM;
 	/* Whether the memory at this place is written. */
 	bool written = where == REMOTE ? !read : where == IN_RECEIVE ? true : read || is_atomic(op);
 
-	if ((f->one_size || is_atomic(op)) && len != sizes[0])
-		return false;
 	/* An aligned word does not run over an edge; and it is never of no bytes, or in pieces that are long. */
 	if (is_atomic(op) && (f->kind == BYTE_BEYOND || f->kind == WRAPS_OUT_OF_REGION || f->kind == NO_BYTES ||
 			      where == IN_SECOND_ENTRY))
@@ -226,51 +227,47 @@ static bool tried(enum where where, const struct fault *f, uint32_t len, enum ib
 		return !send;
 	if (where == IN_RECEIVE)
 		/* A receive without room is a fault of another kind. */
-		return send && !(f->is_none && f->one_size);
+		return send && f->kind != NO_BYTES;
 	return true;
 }
 
 /* A WRITE of one packet with immediate data would have taken the receive, which says what was wrong with it. */
-static bool is_told_by_receive(enum where where, uint32_t len, enum ibv_wr_opcode op)
+static bool is_told_by_receive(enum where where, enum ibv_wr_opcode op)
 {
-	return where == IN_RECEIVE || (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM && len == sizes[0]);
+	return where == IN_RECEIVE || (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM);
 }
 
 /* rdma_rxe's own faults, which are not those of the cases. */
-static const char *rxe_differs(enum where where, uint32_t len, enum ibv_wr_opcode op)
+static const char *rxe_differs(enum where where, enum ibv_wr_opcode op)
 {
 	if ((where == IN_LIST || where == IN_SECOND_ENTRY) && op != IBV_WR_RDMA_READ)
 		return "reports a flush in place of the error";
 	if (where == IN_RECEIVE)
 		return "completes the receive with an operation error";
-	if (is_told_by_receive(where, len, op))
-		return "gives the receive the status of the request";
-	return NULL;
+	return is_told_by_receive(where, op) ? "gives the receive the status of the request" : NULL;
 }
 
-static void combine(enum where where, int f, int size, enum ibv_wr_opcode op, struct cause *c)
+static void combine(enum where where, int f, enum ibv_wr_opcode op, struct cause *c)
 {
 	static const char *const places_text[] = { "", " in its second entry", " at the remote end", "" };
 	bool fine = faults[f].is_none;
-	uint32_t len = where == IN_SECOND_ENTRY ? 2048 + sizes[size] : faults[f].kind == NO_BYTES ? 0 :
-		       is_atomic(op) ? 8 : sizes[size];
+	uint32_t len = faults[f].kind == NO_BYTES ? 0 : length_of(op);
 
 	snprintf(c->text, sizeof(c->text), where == IN_RECEIVE ?
-		 "%s of %u bytes into a receive of %s" : "%s of %u bytes with %s%s", operations[op], len,
-		 faults[f].text, places_text[where]);
+		 "%s of %u bytes into a receive of %s" : "%s of %u bytes with %s%s", operations[op],
+		 where == IN_SECOND_ENTRY ? 2048 + len : len, faults[f].text, places_text[where]);
 	c->build = build;
 	c->arg[0] = where;
-	c->arg[1] = 2 * f + size;
+	c->arg[1] = f;
 	c->arg[2] = op;
 	c->status = fine ? IBV_WC_SUCCESS : where == REMOTE ? IBV_WC_REM_ACCESS_ERR :
 		    where == IN_RECEIVE ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR;
-	c->responder = is_told_by_receive(where, sizes[size], op) ? ENDS_BY_RECEIVE :
-		       where == REMOTE ? ENDS_BY_ACCESS : STAYS;
+	c->responder = is_told_by_receive(where, op) ? ENDS_BY_RECEIVE : where == REMOTE ? ENDS_BY_ACCESS : STAYS;
 	c->receive = where == REMOTE ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_LOC_PROT_ERR;
 	if (on_rxe() && !fine)
-		c->rxe = faults[f].kind == SHIFTED ? "has no regions of offsets" : rxe_differs(where, sizes[size], op);
+		c->rxe = faults[f].kind == SHIFTED ? "has no regions of offsets" : rxe_differs(where, op);
 	/* The packets before the one that does not fit are in their place. */
-	c->may_fill_region = fine || (size && where != REMOTE);
+	c->may_fill_region = fine || (len > 1024 && where != REMOTE);
 }
 
 /* The i-th of the combinations that are tried at a place; -1 counts them. */
@@ -279,10 +276,9 @@ static int nth(enum where where, int i, struct cause *c)
 	int count = 0;
 
 	for (size_t f = 0; f < COUNT(faults); f++)
-		for (int size = 0; size < 2; size++)
-			for (size_t op = 0; op < COUNT(operations); op++)
-				if (tried(where, &faults[f], sizes[size], op) && count++ == i)
-					combine(where, f, size, op, c);
+		for (size_t op = 0; op < COUNT(operations); op++)
+			if (tried(where, &faults[f], op) && count++ == i)
+				combine(where, f, op, c);
 	return count;
 }
 

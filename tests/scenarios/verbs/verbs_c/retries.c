@@ -32,40 +32,39 @@ static void peer_elsewhere(struct scene *s, const struct cause *c, struct draft 
 	      !to_rtr(&s->p, &s->p.b, &s->p.b, s->p.b.qp->qp_num), "the peer's transitions");
 }
 
-#define RETRIES(count, exponent) .opt = { .retry_cnt = (count) ? (count) : NONE, .timeout = exponent }, \
-	.at_least_us = ((count) + 1) * (4096u << (exponent)) / 1000, \
-	.status = IBV_WC_RETRY_EXC_ERR, .responder = LEFT_BEFORE
+/* What becomes of the peer, how often and how long it is waited for; args: an operation, its length, the state of the peer. */
+#define RETRIES(what, how, peer, count, exponent, args, ...) \
+	{ what, .build = how, .opt = { .retry_cnt = (count) ? (count) : NONE, .timeout = exponent, __VA_ARGS__ }, \
+	  .at_least_us = ((count) + 1) * (4096u << (exponent)) / 1000, .status = IBV_WC_RETRY_EXC_ERR, \
+	  .responder = peer, .arg = { args } }
+#define GONE "SEND to a queue pair that is gone, "
+#define ARGS(...) __VA_ARGS__
 
 static const struct cause retry[] = {
-	{ "SEND to a queue pair that is gone, retry_cnt 0", .build = peer_gone, .arg = { IBV_WR_SEND, 100 }, RETRIES(0, 12) },
-	{ "SEND to a queue pair that is gone, retry_cnt 1", .build = peer_gone, .arg = { IBV_WR_SEND, 100 }, RETRIES(1, 12) },
-	{ "SEND to a queue pair that is gone, retry_cnt 3", .build = peer_gone, .arg = { IBV_WR_SEND, 100 }, RETRIES(3, 12) },
-	{ "SEND to a queue pair that is gone, retry_cnt 7", .build = peer_gone, .arg = { IBV_WR_SEND, 100 }, RETRIES(7, 12),
+	RETRIES(GONE "retry_cnt 0", peer_gone, LEFT_BEFORE, 0, 12, ARGS(IBV_WR_SEND, 100)),
+	RETRIES(GONE "retry_cnt 1", peer_gone, LEFT_BEFORE, 1, 12, ARGS(IBV_WR_SEND, 100)),
+	RETRIES(GONE "retry_cnt 3", peer_gone, LEFT_BEFORE, 3, 12, ARGS(IBV_WR_SEND, 100)),
+	RETRIES("WRITE of 3000 bytes to a queue pair that is gone, timeout 8", peer_gone, LEFT_BEFORE, 2, 8,
+		ARGS(IBV_WR_RDMA_WRITE, 3000)),
+	RETRIES("READ of 3000 bytes from a queue pair that is gone, timeout 15", peer_gone, LEFT_BEFORE, 2, 15,
+		ARGS(IBV_WR_RDMA_READ, 3000)),
+	RETRIES("SEND to a queue pair in ERR", peer_in, LEFT_BEFORE, 2, 10, ARGS(IBV_WR_SEND, 100, IBV_QPS_ERR)),
+	RETRIES("WRITE to a queue pair in RESET", peer_in, LEFT_BEFORE, 2, 10, ARGS(IBV_WR_RDMA_WRITE, 100, IBV_QPS_RESET)),
+	RETRIES("READ from a queue pair in INIT", peer_in, LEFT_BEFORE, 2, 10, ARGS(IBV_WR_RDMA_READ, 100, IBV_QPS_INIT)),
+	RETRIES("SEND to a number that nobody has", plain, STAYS, 2, 10, ARGS(IBV_WR_SEND, 100), .wrong_qpn = true),
+	RETRIES("SEND with a PSN far ahead of what is expected", plain, STAYS, 2, 10, ARGS(IBV_WR_SEND, 100), .psn_ahead = 1000),
+	{ GONE "retry_cnt 7", .build = peer_gone, .arg = { IBV_WR_SEND, 100 }, .opt = { .retry_cnt = 7, .timeout = 12 },
+	  .at_least_us = 8 * 16777, .status = IBV_WC_RETRY_EXC_ERR, .responder = LEFT_BEFORE,
 	  .rxe = "takes a retry_cnt of 7 for ever" },
-	{ "SEND to a queue pair that is gone, waited for twice the timeout", .build = peer_gone,
-	  .arg = { IBV_WR_SEND, 100 }, .opt = { .retry_cnt = NONE, .timeout = 14 }, .at_least_us = 2 * 67108,
-	  .status = IBV_WC_RETRY_EXC_ERR, .responder = LEFT_BEFORE, .rxe = "waits for one Local ACK Timeout" },
-	{ "WRITE of 3000 bytes to a queue pair that is gone, timeout 8", .build = peer_gone,
-	  .arg = { IBV_WR_RDMA_WRITE, 3000 }, RETRIES(2, 8) },
-	{ "READ of 3000 bytes from a queue pair that is gone, timeout 15", .build = peer_gone,
-	  .arg = { IBV_WR_RDMA_READ, 3000 }, RETRIES(2, 15) },
-	{ "SEND to a queue pair that is gone, timeout 1, which is too short for any peer", .build = peer_gone,
-	  .arg = { IBV_WR_SEND, 100 }, .opt = { .retry_cnt = 2, .timeout = 1 }, .at_least_us = 3 * 4194,
-	  .status = IBV_WC_RETRY_EXC_ERR, .responder = LEFT_BEFORE, .rxe = "waits for a jiffy" },
-	{ "SEND to a queue pair in ERR", .build = peer_in, .arg = { IBV_WR_SEND, 100, IBV_QPS_ERR }, RETRIES(2, 10) },
-	{ "WRITE to a queue pair in RESET", .build = peer_in, .arg = { IBV_WR_RDMA_WRITE, 100, IBV_QPS_RESET },
-	  RETRIES(2, 10) },
-	{ "READ from a queue pair in INIT", .build = peer_in, .arg = { IBV_WR_RDMA_READ, 100, IBV_QPS_INIT },
-	  RETRIES(2, 10) },
+	{ GONE "waited for twice the timeout", .build = peer_gone, .arg = { IBV_WR_SEND, 100 },
+	  .opt = { .retry_cnt = NONE, .timeout = 14 }, .at_least_us = 2 * 67108, .status = IBV_WC_RETRY_EXC_ERR,
+	  .responder = LEFT_BEFORE, .rxe = "waits for one Local ACK Timeout" },
+	{ GONE "timeout 1, which is too short for any peer", .build = peer_gone, .arg = { IBV_WR_SEND, 100 },
+	  .opt = { .retry_cnt = 2, .timeout = 1 }, .at_least_us = 3 * 4194, .status = IBV_WC_RETRY_EXC_ERR,
+	  .responder = LEFT_BEFORE, .rxe = "waits for a jiffy" },
 	{ "SEND to a queue pair that is connected to another one on the same device", .build = peer_elsewhere,
 	  .arg = { IBV_WR_SEND, 100 }, .opt = { .retry_cnt = 2, .timeout = 10 }, .status = IBV_WC_RETRY_EXC_ERR,
 	  .responder = LEFT_BEFORE, .local_only = true },
-	{ "SEND to a number that nobody has", .build = plain, .arg = { IBV_WR_SEND, 100 },
-	  .opt = { .retry_cnt = 2, .timeout = 10, .wrong_qpn = true }, .at_least_us = 3 * 4194,
-	  .status = IBV_WC_RETRY_EXC_ERR, .responder = STAYS },
-	{ "SEND with a PSN far ahead of what is expected", .build = plain, .arg = { IBV_WR_SEND, 100 },
-	  .opt = { .retry_cnt = 2, .timeout = 10, .psn_ahead = 1000 }, .at_least_us = 3 * 4194,
-	  .status = IBV_WC_RETRY_EXC_ERR, .responder = STAYS },
 };
 
 /* Every delay with one retry; every number of retries with one delay; every operation that takes a receive. */
