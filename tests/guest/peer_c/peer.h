@@ -19,7 +19,7 @@ struct plan {
 	int rounds;		/* 0: until the end of the world */
 	const char *types;	/* a letter for each lane: r(RC), u(UC), d(UD); without them all are RC, and only lane 0 has
 				 * every operation */
-	const char *ops;	/* letters of kinds[] in steps.c, of atomics.c, of mixtures.c and of windows.c */
+	const char *ops;	/* letters of kinds[] in steps.c, of mixtures.c and of windows.c */
 	const char *mistakes;	/* letters of mistakes[] in mistakes.c; only the client makes them, at the end */
 	const char *sizes;	/* separated by commas; M stands for the MTU */
 	bool one_way;		/* only the client asks */
@@ -120,7 +120,6 @@ void run_step(char op, uint32_t size, bool ask, unsigned int seed);
 /* False: not one of these letters. */
 bool run_mixture(char op, uint32_t size, bool ask, unsigned int seed);
 bool run_window(char op, uint32_t size, bool ask, unsigned int seed);
-bool run_atomic(char op, int lane, bool ask, unsigned int seed);
 void run_mistake(char op, uint32_t size, bool ask, unsigned int seed);
 
 #endif

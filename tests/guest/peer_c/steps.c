@@ -15,6 +15,11 @@ static const struct kind kinds[] = {
 	{ 'y', "solicited WRITE", IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, 0, false, true, false, IBV_SEND_SOLICITED },
 	{ 'Z', "solicited WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE,
 	  IBV_WC_RECV_RDMA_WITH_IMM, true, true, true, IBV_SEND_SOLICITED },
+	/* Of a word. */
+	{ 'a', "FETCH_AND_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD },
+	{ 'c', "CMP_AND_SWP that swaps", IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP },
+	{ 'C', "CMP_AND_SWP that does not swap", IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP },
+	{ 'A', "ATOMIC WRITE", IBV_WR_ATOMIC_WRITE, IBV_WC_ATOMIC_WRITE },
 };
 
 const struct kind *kind(char letter)
@@ -96,6 +101,76 @@ static void serve(const struct kind *k, int lane, uint32_t size, unsigned int se
 		compare(&local, TARGET, seed, k->name);
 }
 
+/* Where the word is in both areas: it is aligned, and there is nothing around it that another operation writes. */
+enum { WORD = 8, PLACE = 4 * MARGIN };
+
+static uint64_t word_of(unsigned int seed)
+{
+	uint64_t word;
+
+	fill_piece((uint8_t *)&word, 0, WORD, seed);
+	return word;
+}
+
+/* What an operation finds, what it adds or compares with, what it puts there, and what is there then. */
+struct values {
+	uint64_t before, first, second, after;
+};
+
+static struct values values_of(char letter, unsigned int seed)
+{
+	uint64_t before = word_of(seed), other = word_of(seed + 1);
+
+	switch (letter) {
+	case 'a': return (struct values){ before, other, 0, before + other };
+	case 'c': return (struct values){ before, before, other, other };
+	case 'C': return (struct values){ before, ~before, other, before };
+	default: return (struct values){ before, 0, other, other };
+	}
+}
+
+static void ask_for_word(const struct kind *k, int lane, unsigned int seed)
+{
+	struct layout place = lay_at(PLACE, WORD);
+	struct values v = values_of(k->letter, seed);
+	struct ibv_sge sge[MAX_SGE];
+	struct ibv_send_wr w = { .opcode = k->post, .wr_id = seed, .sg_list = sge, .num_sge = list(&place, ASKER, sge),
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .wr.atomic = { remote(TARGET, PLACE), v.first, v.second, there.rkey } };
+
+	clear(&place, ASKER);
+	together(k->name);
+	if (plan.tell)
+		printf("atomic %c lane %d va %llu first %llu second %llu before %llu\n", k->letter, lane,
+		       (unsigned long long)w.wr.atomic.remote_addr, (unsigned long long)v.first,
+		       (unsigned long long)v.second, (unsigned long long)v.before);
+	if (k->letter == 'A')
+		post_atomic_write(lane, seed, w.wr.atomic.remote_addr, &v.second);
+	else
+		post(lane, &w);
+	completion(lane, seed, k->done, k->name);
+	together(k->name);
+	/* An ATOMIC WRITE brings nothing. */
+	if (k->letter != 'A')
+		compare(&place, ASKER, seed, k->name);
+}
+
+static void serve_word(const struct kind *k, unsigned int seed)
+{
+	struct layout place = lay_at(PLACE, WORD);
+	uint64_t found, want = values_of(k->letter, seed).after;
+
+	clear(&place, TARGET);
+	fill(&place, TARGET, seed);
+	together(k->name);
+	together(k->name);
+	memcpy(&found, at(TARGET, PLACE), WORD);
+	CHECK(found == want, "%s: %#llx is there, not %#llx", k->name, (unsigned long long)found, (unsigned long long)want);
+	/* The bytes around it. */
+	fill(&place, TARGET, seed);
+	compare(&place, TARGET, seed, k->name);
+}
+
 /* Whether a lane's type has an operation. */
 static bool serves(int lane, char op)
 {
@@ -113,10 +188,17 @@ void run_step(char op, uint32_t size, bool ask, unsigned int seed)
 	const struct kind *k = kind(op);
 	int from = 0, to = plan.shapes;
 
-	if (run_atomic(op, 0, ask, seed) || run_mixture(op, size, ask, seed) || run_window(op, size, ask, seed))
+	if (run_mixture(op, size, ask, seed) || run_window(op, size, ask, seed))
 		return;
 	if (!k || to > (int)(COUNT(shapes)))
 		leave(USAGE, "no operation %c, or %d shapes", op, plan.shapes);
+	if (strchr("acCA", op)) {
+		if (ask)
+			ask_for_word(k, 0, seed);
+		else
+			serve_word(k, seed);
+		return;
+	}
 	/* Small messages cannot be cut, and large ones take long. */
 	if (size <= 4)
 		to = 1;
