@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Multicast groups: the cases of the C program on one device, between two over veth and over a bridge that snoops, and with
-rdma_rxe; and what becomes of a membership when the link, its netdev or its namespace goes."""
+"""Multicast groups: the cases of the C program on one device, between two over veth and over a bridge that snoops; and what
+becomes of a membership when the link, its netdev or its namespace goes."""
 
-import ipaddress
-import socket
-import struct
 import tempfile
 import time
 from contextlib import contextmanager
 
 from tests.guest.cases import PROGRAM, cases
-from tests.guest.fabric import batch, link_del, pair, tagged, wait_until
-from tests.guest.netlink import in_netns
+from tests.guest.fabric import batch, link_del, pair, wait_until
 from tests.guest.programs import running, tail
 from tests.guest.scenario import add, command, require, scenario
-from tests.scenarios.interop.interop import ORDERS, two_drivers
 from tests.scenarios.verbs.verbs import about, case
 
 CASES = {what.name: what for what in cases("groups")}
@@ -25,7 +20,7 @@ HELD = {"igmp": "4D0001EF", "igmp6": "ff15000000000000000000000001004d"}
 
 for _what in CASES.values():
     if _what.ways:
-        add(f"groups.{_what.name}", (_what.seconds + 30) * len(_what.ways), about(_what), case, _what, _what.ways)
+        add(f"groups.{_what.name}", (_what.seconds + 30) * len(_what.ways), about(_what), case, _what)
 
 
 @scenario("groups.veth", 240)
@@ -51,53 +46,6 @@ def memberships(end):
     """Whether that bridge knows of a member at this end, for each of the groups."""
     shown = [line.split() for line in command(["bridge", "mdb", "show", "dev", "br0"]).stdout.splitlines()]
     return [any(group in words and f"b{end.netdev}" in words for words in shown) for group in GROUPS]
-
-
-@contextmanager
-def joined_by_sockets(end):
-    """The host of this end is in the groups by this netdev: a device joins by its own, and rdma_rxe only tells that
-    the MAC address of IPv6 for both families, and IP nothing."""
-    def join():
-        made = []
-        for group in GROUPS:
-            address = ipaddress.ip_address(group)
-            index = struct.pack("=I", socket.if_nametoindex(end.netdev))
-            if address.version == 4:
-                one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                one.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, address.packed + bytes(4) + index)
-            else:
-                one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, address.packed + index)
-            made.append(one)
-        return made
-
-    sockets = in_netns(end.netns, join)
-    try:
-        yield
-    finally:
-        for one in sockets:
-            one.close()
-
-
-@scenario("groups.vlan", 240, rxe="datagrams to groups did not come by a VLAN when this was tried with rdma_rxe of 7.3")
-def vlan(_report):
-    """Two devices in one group by a VLAN, where sockets make the hosts members."""
-    with pair() as ends:
-        uppers = tagged(ends)
-        with joined_by_sockets(uppers[0]), joined_by_sockets(uppers[1]):
-            CASES["messages"].run(*uppers)
-            CASES["messages"].run(*reversed(uppers))
-
-
-def with_rxe(_report, order):
-    """The case "messages" between the drivers; the first end is the one that sends most."""
-    with two_drivers(ORDERS[order]) as ends:
-        with joined_by_sockets(ends[["from-rxe", "to-rxe"].index(order)]):
-            CASES["messages"].run(*ends)
-
-
-for _order in ORDERS:
-    add(f"interop.groups-{_order}", 150, f"datagrams to groups between the drivers, both families, {_order}", with_rxe, _order)
 
 
 @contextmanager

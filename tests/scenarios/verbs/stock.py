@@ -7,7 +7,7 @@ from tests.guest.fabric import WAYS, each_way, loop, pair
 from tests.guest.scenario import Failed, Skipped, add, require
 from tests.scenarios.verbs import errors
 
-GROUPS = ("verbs", "users", "memory", "queues")
+GROUPS = ("verbs", "users", "memory", "queues", "races")
 # Those that have a scenario of their own on the stock kernel.
 ELSEWHERE = ("large-mr", "two-gib")
 

@@ -75,123 +75,74 @@ CASE("verbs.atomic-values", "what CMP_SWAP and FETCH_ADD find and leave, in the 
 
 enum { ROUNDS = 400, WINDOW = 8 };
 
-/* Who still adds, or locks; and what a processor has done meanwhile. */
-static atomic_int left;
+/* Queue pairs that still add; and how often a processor has added meanwhile. */
+static atomic_int left = 2;
 static uint64_t by_hand;
+/* The second queue pair, and what each addition has found. */
+static struct pair beside;
+static uint64_t found_by[2][ROUNDS];
 
-/* Adds 1 until the others have done all of theirs, and at least as often as one of them. */
+/* As fast as it can, with pauses in which a CMP_SWAP has a chance. */
 static void *adds_by_hand(void *unused)
 {
-	while (atomic_load(&left) || by_hand < ROUNDS) {
+	for (; atomic_load(&left); by_hand++) {
 		atomic_fetch_add((_Atomic uint64_t *)word(&p), 1);
-		by_hand++;
+		if (by_hand % 10000 == 0)
+			rest();
 	}
 	return unused;
 }
 
-/* ROUNDS times FETCH_ADD of 1 by each of two queue pairs; what each has found. */
-static struct pair beside;
-static uint64_t found_by[2][ROUNDS];
-
-static void *adds(void *number)
+static void *adds(void *unused)
 {
-	struct pair *by = number ? &beside : &p;
-	uint64_t *found = found_by[!!number];
 	struct ibv_sge list[WINDOW];
 	unsigned int posted = 0;
 
 	for (unsigned int i = 0; i < WINDOW; i++)
-		list[i] = sge(&by->a, 8 * i, 8);
+		list[i] = sge(&p.a, 8 * i, 8);
 	for (unsigned int done = 0; done < ROUNDS; done++) {
 		for (; posted < ROUNDS && posted < done + WINDOW; posted++)
-			post_atomic(by, IBV_WR_ATOMIC_FETCH_AND_ADD, posted, &list[posted % WINDOW], 1, &p, 1, 0);
-		expect(&by->a, done, IBV_WC_SUCCESS, "FETCH_ADD");
-		memcpy(&found[done], by->a.buf + 8 * (done % WINDOW), 8);
-		CHECK(!done || found[done] > found[done - 1], "a value was found twice");
+			post_atomic(&p, IBV_WR_ATOMIC_FETCH_AND_ADD, posted, &list[posted % WINDOW], 1, &p, 1, 0);
+		expect(&p.a, done, IBV_WC_SUCCESS, "FETCH_ADD");
+		memcpy(&found_by[0][done], p.a.buf + 8 * (done % WINDOW), 8);
 	}
 	atomic_fetch_sub(&left, 1);
-	return NULL;
+	return unused;
 }
 
-CASE("verbs.atomic-crowd", "two queue pairs and a processor add to one word: none is lost", .seconds = 120, .len = 8192)
+/* From what the last one has found to one more. */
+static void *swaps(void *unused)
 {
-	static const struct crew crews[] = { { adds_by_hand, 1 }, { adds, 2 } };
+	struct ibv_sge list = sge(&beside.a, 0, 8);
+	uint64_t found, guess = 0;
+
+	for (unsigned int done = 0; done < ROUNDS; guess = found) {
+		post_atomic(&beside, IBV_WR_ATOMIC_CMP_AND_SWP, done, &list, 1, &p, guess, guess + 1);
+		expect(&beside.a, done, IBV_WC_SUCCESS, "CMP_SWAP");
+		memcpy(&found, beside.a.buf, 8);
+		if (found == guess)
+			found_by[1][done++] = found++;
+	}
+	atomic_fetch_sub(&left, 1);
+	return unused;
+}
+
+CASE("verbs.atomic-crowd", "a queue pair adds to a word, another swaps it, a processor adds: none is lost", .seconds = 120,
+     .len = 8192)
+{
+	static const struct crew crews[] = { { adds_by_hand, 1 }, { adds, 1 }, { swaps, 1 } };
 
 	pair_open_beside(&beside, &p, 8192);
 	*word(&p) = 0;
-	left = 2;
 	run_crews(crews, COUNT(crews));
 	CHECK(*word(&p) == by_hand + 2 * ROUNDS, "%llu of %llu", (unsigned long long)*word(&p),
 	      (unsigned long long)by_hand + 2 * ROUNDS);
-	/* What each has found is in order. */
-	for (int i = 0, j = 0; i < ROUNDS && j < ROUNDS; ) {
+	for (int n = 0; n < 2; n++)
+		for (int i = 1; i < ROUNDS; i++)
+			CHECK(found_by[n][i] > found_by[n][i - 1], "a value was found twice");
+	for (int i = 0, j = 0; i < ROUNDS && j < ROUNDS; found_by[0][i] < found_by[1][j] ? i++ : j++)
 		CHECK(found_by[0][i] != found_by[1][j], "both found %llu", (unsigned long long)found_by[0][i]);
-		if (found_by[0][i] < found_by[1][j])
-			i++;
-		else
-			j++;
-	}
 	pair_close(&beside);
-}
-
-/* What the lock in the word guards: 0 is free. */
-static volatile uint64_t guarded;
-
-static void *locks_by_hand(void *unused)
-{
-	while (atomic_load(&left)) {
-		uint64_t is_free = 0;
-
-		if (atomic_compare_exchange_strong((_Atomic uint64_t *)word(&p), &is_free, 1)) {
-			guarded++;
-			by_hand++;
-			atomic_store((_Atomic uint64_t *)word(&p), 0);
-		}
-		sched_yield();
-	}
-	return unused;
-}
-
-/* CMP_SWAP on the word; what it has found. */
-static uint64_t swapped(uint64_t from, uint64_t to)
-{
-	struct ibv_sge list = sge(&p.a, 0, 8);
-	uint64_t found;
-
-	post_atomic(&p, IBV_WR_ATOMIC_CMP_AND_SWP, 1, &list, 1, &p, from, to);
-	expect(&p.a, 1, IBV_WC_SUCCESS, "CMP_SWAP");
-	memcpy(&found, p.a.buf, 8);
-	return found;
-}
-
-static unsigned int taken;
-
-static void *locks(void *unused)
-{
-	while (taken < ROUNDS / 4) {
-		uint64_t found = swapped(0, 2);
-
-		CHECK(found < 2, "found %llu", (unsigned long long)found);
-		if (found)
-			continue;
-		taken++;
-		guarded++;
-		found = swapped(2, 0);
-		CHECK(found == 2, "who held the lock found %llu", (unsigned long long)found);
-	}
-	atomic_store(&left, 0);
-	return unused;
-}
-
-CASE("verbs.atomic-lock", "CMP_SWAP takes a lock that a processor takes too", .seconds = 120, .len = 8192)
-{
-	static const struct crew crews[] = { { locks_by_hand, 1 }, { locks, 1 } };
-
-	*word(&p) = 0;
-	left = 1;
-	run_crews(crews, COUNT(crews));
-	CHECK(guarded == taken + by_hand, "%llu changes, not %llu", (unsigned long long)guarded,
-	      (unsigned long long)(taken + by_hand));
 }
 
 /* Gives a a queue pair that posts by ibv_wr_*, connects both, and has b permit this. */

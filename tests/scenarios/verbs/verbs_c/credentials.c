@@ -59,35 +59,6 @@ CASE("users.setuid", "a program that gives up root goes on", .rxe = RXE, .len = 
 	works_after(become_nobody);
 }
 
-/* Opens the device, becomes a daemon, and makes its queues then. */
-static void be_daemon(void)
-{
-	struct pair opened;
-
-	pair_open_device(&opened, NULL);
-	CHECK(may_write(&opened.a), "uverbs refuses write() before anything has changed");
-	CHECK(!daemon(1, 1), "daemon: %s", strerror(errno));
-	CHECK(!may_write(&opened.a), "the credentials are still those of the opener");
-	pair_open_beside(&p, &opened, 8192);
-	works(&p);
-	pair_close(&p);
-	pair_close(&opened);
-}
-
-CASE("users.daemon", "a program that becomes a daemon goes on", .paths = LOCAL_PATH, .rxe = RXE)
-{
-	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl: %s", strerror(errno));
-	pid_t first = new_process();
-
-	if (!first) {
-		be_daemon();
-		exit(0);
-	}
-	/* The process that called daemon() ends at once, and its child comes to us. */
-	expect_success_of(first, "the process that becomes a daemon");
-	expect_success_of(-1, "the daemon");
-}
-
 CASE("users.fork", "a child and its parent both go on",
      .rxe = "does not flush what is posted to a receive queue in ERR")
 {

@@ -10,11 +10,6 @@ struct side ready_side(const struct side *s, int entries)
 	return other;
 }
 
-void open_ud(struct pair *p)
-{
-	pair_open(p, &(struct options){ .type = IBV_QPT_UD }, 2 * HALF);
-}
-
 struct ibv_ah_attr way(const struct side *from, const struct side *to)
 {
 	return (struct ibv_ah_attr){ .is_global = 1, .port_num = 1,
@@ -138,22 +133,8 @@ CASE("verbs.ud-messages", "UD: 0 B to the MTU, and every field of the completion
 	DESTROY(self, there, back);
 }
 
-CASE("verbs.ud-qkey", "UD: a wrong Q_Key is dropped, a controlled one replaced",
+CASE("verbs.ud-lost", "UD: without a receive, too long for it, to a number of nobody, with a wrong Q_Key: lost and counted",
      .rxe = "sends controlled Q_Keys as they are", UD)
-{
-	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-	struct ibv_send_wr w = datagram(NULL, ah, p.b.qp, KEY + 1);
-
-	lose(&p.a, &p.b, &w, "drop_qkey");
-	/* A controlled key: that of the queue pair is used instead. */
-	address(&w, ah, p.b.qp, 0x80000000 | (KEY + 1));
-	post_room(&p.b, 2, HALF, GRH);
-	post(&p.a, &w);
-	expect_both(&p.a, 1, &p.b, 2, "with a controlled key, the own one instead");
-	DESTROY(ah);
-}
-
-CASE("verbs.ud-lost", "UD: without a receive, too long for it, to a number of nobody: lost and counted", UD)
 {
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge list = sge(&p.a, 0, 100);
@@ -179,6 +160,13 @@ CASE("verbs.ud-lost", "UD: without a receive, too long for it, to a number of no
 	/* To the one of management that every device has, with a Q_Key that no process can say. */
 	w.wr.ud.remote_qpn = 1;
 	lose(&p.a, &p.b, &w, "drop_qkey");
+	address(&w, ah, p.b.qp, KEY + 1);
+	lose(&p.a, &p.b, &w, "drop_qkey");
+	/* In place of a controlled key that of the queue pair is used. */
+	address(&w, ah, p.b.qp, 0x80000000 | (KEY + 1));
+	post_room(&p.b, 2, HALF, GRH + 99);
+	post(&p.a, &w);
+	expect_both(&p.a, 1, &p.b, 2, "with a controlled key, the own one instead");
 	send_one(&p.a, &p.b, ah, 50, 8);
 	DESTROY(ah);
 }

@@ -20,8 +20,6 @@ enum { GRH = 40 };
 /* In the row of a case: its pair is ready for datagrams. */
 #define UD .opt = { .type = IBV_QPT_UD }, .len = 2 * HALF
 
-/* A pair whose queue pairs are ready, with that Q_Key. */
-void open_ud(struct pair *p);
 /* One more at the same place that is ready, with a completion queue of so many entries. */
 struct side ready_side(const struct side *s, int entries);
 /* The way from one side to the other, of traffic class 0x20. */

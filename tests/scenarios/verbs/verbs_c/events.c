@@ -35,12 +35,7 @@ static void overrun(void)
 
 static void write_to_b(uint32_t other_key)
 {
-	struct ibv_sge list = sge(&p.a, 0, 100);
-	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 1, &list, 1);
-
-	aim(&w, &p.b, 0);
-	w.wr.rdma.rkey ^= other_key;
-	post(&p.a, &w);
+	post_named(&p.a, IBV_WR_RDMA_WRITE, 1, 0, 100, (uintptr_t)p.b.buf, p.b.mr->rkey ^ other_key);
 }
 
 static void denied(void)
@@ -84,7 +79,7 @@ static void share(void)
 	pair_open(&p, NULL, 4096);
 	srq = new_srq(p.b.pd, 4, 1);
 	DESTROY(p.b.qp);
-	p.b.qp = new_sharing_qp(p.b.pd, p.b.cq, cap, srq);
+	p.b.qp = new_sharing_qp_of(IBV_QPT_RC, p.b.pd, p.b.cq, cap, srq);
 	pair_reconnect(&p, NULL);
 }
 
@@ -96,6 +91,11 @@ static void wrong_index(void)
 	MUST(post_shared_receive(srq, MARK, NULL, 0));
 	atomic_store(producer_of(marked_ring(MARK, 0)), 1000);
 	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
+}
+
+static void its_user_fails(void)
+{
+	want_state(&p.b, IBV_QPS_ERR, "the queue pair that wanted a receive");
 }
 
 static void below_limit(void)
@@ -147,7 +147,8 @@ static const struct {
 	{ EVENT(QP_ACCESS_ERR), "queue pair", "the peer writes with a key of nothing", wrong_key, &p.b.qp },
 	{ EVENT(COMM_EST), "queue pair", "the peer sends while it is in RTR", send_in_rtr, &p.b.qp, comes_once },
 	{ EVENT(SQ_DRAINED), "queue pair", "it is moved to SQD", to_sqd, &p.a.qp },
-	{ EVENT(SRQ_ERR), "shared receive queue", "its process writes an index that cannot be", wrong_index, &srq },
+	{ EVENT(SRQ_ERR), "shared receive queue", "its process writes an index that cannot be", wrong_index, &srq,
+	  its_user_fails },
 	{ EVENT(SRQ_LIMIT_REACHED), "shared receive queue", "a message takes one more receive", below_limit, &srq },
 	{ EVENT(QP_LAST_WQE_REACHED), "queue pair", "it shares receives, and is moved to ERR", shares_and_fails, &p.b.qp },
 	{ EVENT(GID_CHANGE), "port", "the netdev gets another address",

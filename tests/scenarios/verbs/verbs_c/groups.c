@@ -338,7 +338,7 @@ CASE("groups.limits", "64 queue pairs in a group and 4096 groups, and not one mo
 /* Joins and leaves all the time, in another process; says when it is at it. */
 static void come_and_go(bool v6, int told)
 {
-	open_ud(&p);
+	pair_open(&p, &(struct options){ .type = IBV_QPT_UD }, 2 * HALF);
 	open_crowd(v6, 55);
 	for (unsigned int n = 0;; n++) {
 		members(0b11111);

@@ -25,53 +25,38 @@ static int command(int fd, uint32_t number, void *core, size_t core_in, const vo
 	return uverbs_command(fd, number, request, core_in + tail_in, out);
 }
 
-/* A command that asks for what nobody knows. */
-static void refused(int rc, const char *what, size_t at)
-{
-	CHECK(rc == EOPNOTSUPP || rc == E2BIG || rc == EINVAL, "%s with byte %zu of the tail set: %s", what, at, strerror(rc));
-}
-
-static int get_context(int fd, const uint8_t *tail, size_t in, uint8_t *response, size_t out)
+/* GET_CONTEXT on a file of its own, which is closed but where it is asked for. */
+static int get_context(const uint8_t *tail, size_t in, uint8_t *response, size_t out, int *keep)
 {
 	struct ib_uverbs_get_context core = { 0 };
 	struct ib_uverbs_get_context_resp resp;
+	int fd = open_device_file();
 	int rc = command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &core, sizeof(core), tail, in, response, sizeof(resp) + out);
 
 	if (!rc) {
 		memcpy(&resp, response, sizeof(resp));
 		close(resp.async_fd);
 	}
+	if (keep)
+		*keep = fd;
+	else
+		close(fd);
 	return rc;
 }
 
-/* GET_CONTEXT on a file of its own. */
-static int open_and_ask(const uint8_t *tail, size_t in, uint8_t *response, size_t out)
-{
-	int fd = open_device_file(), rc = get_context(fd, tail, in, response, out);
-
-	close(fd);
-	return rc;
-}
-
-CASE("users.growth-context", "GET_CONTEXT of every length: zeros behind what is known are taken, requests are not",
-     .paths = LOCAL_PATH, .rxe = "looks at no request")
+CASE("users.growth-lengths", "GET_CONTEXT of every length, and of its response", .paths = LOCAL_PATH,
+     .rxe = "looks at no request")
 {
 	uint8_t tail[MOST] = { 0 }, response[128];
 	const size_t head = sizeof(struct ib_uverbs_get_context_resp);
 
 	for (size_t in = 0; in <= MOST; in += 4) {
-		int rc = open_and_ask(tail, in, response, CONTEXT_OUT);
+		int rc = get_context(tail, in, response, CONTEXT_OUT, NULL);
 
 		CHECK(in >= CONTEXT_IN ? !rc : rc == EINVAL, "a request of %zu bytes: %s", in, strerror(rc));
 	}
-	/* Each byte of the tail asks for something. */
-	for (size_t at = CONTEXT_IN; at < MOST; at++) {
-		tail[at] = 1;
-		refused(open_and_ask(tail, MOST, response, CONTEXT_OUT), "GET_CONTEXT", at);
-		tail[at] = 0;
-	}
 	for (size_t out = 0; out <= MOST; out += 8) {
-		int rc = open_and_ask(tail, CONTEXT_IN, response, out);
+		int rc = get_context(tail, CONTEXT_IN, response, out, NULL);
 
 		CHECK(!rc, "room for %zu bytes of response: %s", out, strerror(rc));
 		/* The last quarter is beyond everything known: it is zero, not left as it was. */
@@ -80,7 +65,7 @@ CASE("users.growth-context", "GET_CONTEXT of every length: zeros behind what is 
 	}
 }
 
-CASE("users.growth-empty-parts", "commands whose driver's part is empty: zeros are taken, requests are not",
+CASE("users.growth-tails", "behind what the driver knows of a command zeros are taken, and requests are not",
      .paths = LOCAL_PATH, .rxe = "looks at no request")
 {
 	uint64_t page[512] __attribute__((aligned(4096)));
@@ -88,31 +73,35 @@ CASE("users.growth-empty-parts", "commands whose driver's part is empty: zeros a
 	struct ib_uverbs_create_cq cq = { .cqe = 16, .comp_channel = -1 };
 	struct ib_uverbs_reg_mr mr = { .start = (uintptr_t)page, .hca_va = (uintptr_t)page, .length = sizeof(page),
 				       .access_flags = IBV_ACCESS_LOCAL_WRITE };
-	const struct row {
+	const struct {
 		uint32_t number;
-		const char *name;
 		void *core;
-		size_t len;
+		size_t len, known;
 	} rows[] = {
-		{ IB_USER_VERBS_CMD_CREATE_CQ, "CREATE_CQ", &cq, sizeof(cq) },
-		{ IB_USER_VERBS_CMD_ALLOC_PD, "ALLOC_PD", &pd, sizeof(pd) },
-		{ IB_USER_VERBS_CMD_REG_MR, "REG_MR", &mr, sizeof(mr) },
+		{ IB_USER_VERBS_CMD_GET_CONTEXT, NULL, 0, CONTEXT_IN },
+		{ IB_USER_VERBS_CMD_CREATE_CQ, &cq, sizeof(cq) },
+		{ IB_USER_VERBS_CMD_ALLOC_PD, &pd, sizeof(pd) },
+		{ IB_USER_VERBS_CMD_REG_MR, &mr, sizeof(mr) },
 	};
 	uint8_t tail[MOST] = { 0 }, response[128];
-	int fd = open_device_file();
+	int fd;
 
-	MUST(get_context(fd, tail, CONTEXT_IN, response, CONTEXT_OUT));
-	for (const struct row *row = rows; row < rows + COUNT(rows); row++) {
+	MUST(get_context(tail, CONTEXT_IN, response, CONTEXT_OUT, &fd));
+	for (size_t i = 0; i < COUNT(rows); i++) {
 		/* The domain, which was made by the row before, is the first word of its response. */
 		memcpy(&mr.pd_handle, response, sizeof(mr.pd_handle));
-		for (size_t at = 0; at < MOST; at++) {
-			tail[at] = 1;
-			refused(command(fd, row->number, row->core, row->len, tail, MOST, response, 64), row->name, at);
-			tail[at] = 0;
-		}
-		int rc = command(fd, row->number, row->core, row->len, tail, MOST, response, 64);
+		/* Each byte asks for something; at the end there is none. */
+		for (size_t at = rows[i].known; at <= MOST; at++) {
+			if (at < MOST)
+				tail[at] = 1;
+			int rc = rows[i].core ? command(fd, rows[i].number, rows[i].core, rows[i].len, tail, MOST, response, 64) :
+						get_context(tail, MOST, response, CONTEXT_OUT, NULL);
 
-		CHECK(!rc, "%s with a tail of zeros: %s", row->name, strerror(rc));
+			if (at < MOST)
+				tail[at] = 0;
+			CHECK(at < MOST ? rc == EOPNOTSUPP || rc == E2BIG || rc == EINVAL : !rc,
+			      "command %u with byte %zu of %d behind it set: %s", rows[i].number, at, MOST, strerror(rc));
+		}
 	}
 	/* Closing destroys it all. */
 	close(fd);

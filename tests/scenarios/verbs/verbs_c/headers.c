@@ -85,7 +85,7 @@ CASE("verbs.flow", "flow labels, traffic classes and hop limits as the receiver 
 	for (unsigned int i = 0; i < 2 * COUNT(asked); i++) {
 		bool v6 = i % 2;
 
-		open_ud(&p);
+		pair_open(&p, &(struct options){ .type = IBV_QPT_UD }, 2 * HALF);
 		use_family(&p.a, v6);
 		use_family(&p.b, v6);
 		send_datagram(v6, false, &asked[i / 2]);

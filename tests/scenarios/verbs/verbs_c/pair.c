@@ -317,14 +317,6 @@ void post_list(struct side *s, struct ibv_send_wr *w, int n)
 	post(s, w);
 }
 
-void want_unposted(struct side *s, struct ibv_send_wr *w, int error, const char *what)
-{
-	struct ibv_send_wr *bad = NULL;
-	int rc = ibv_post_send(s->qp, w, &bad);
-
-	CHECK(rc == error && bad == w, "%s: %s", what, rc ? strerror(rc) : "it was taken");
-}
-
 void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n)
 {
 	MUST(post_receive(s->qp, id, list, n));
@@ -332,16 +324,21 @@ void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n)
 
 void post_one(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len)
 {
-	post_at(s, op, id, mine, len, NULL, 0);
+	post_named(s, op, id, mine, len, 0, 0);
 }
 
 void post_at(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, struct side *to, size_t theirs)
 {
+	post_named(s, op, id, mine, len, (uintptr_t)to->buf + theirs, to->mr->rkey);
+}
+
+void post_named(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, uint64_t addr, uint32_t rkey)
+{
 	struct ibv_sge list = len ? sge(s, mine, len) : (struct ibv_sge){};
 	struct ibv_send_wr w = wr(op, id, &list, len ? 1 : 0);
 
-	if (to)
-		aim(&w, to, theirs);
+	w.wr.rdma.remote_addr = addr;
+	w.wr.rdma.rkey = rkey;
 	post(s, &w);
 }
 
@@ -386,7 +383,10 @@ void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to
 	memset(sink, 0xee, len + 1);
 	if (op == IBV_WR_SEND)
 		post_room(to, seed, theirs, len);
-	post_at(from, op, seed, mine, len, op == IBV_WR_SEND ? NULL : to, theirs);
+	if (op == IBV_WR_SEND)
+		post_one(from, op, seed, mine, len);
+	else
+		post_at(from, op, seed, mine, len, to, theirs);
 	if (op == IBV_WR_SEND)
 		CHECK(expect(to, seed, IBV_WC_SUCCESS, "a good receive").byte_len == len, "not %u bytes", len);
 	expect(from, seed, IBV_WC_SUCCESS, "a good request");
@@ -411,12 +411,7 @@ void expect_none(struct side *s, int ms, const char *what)
 void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
 		 const char *what)
 {
-	struct ibv_sge list = sge(&p->a, 0, len);
-	struct ibv_send_wr w = wr(op, 1, &list, 1);
-
-	w.wr.rdma.remote_addr = addr;
-	w.wr.rdma.rkey = rkey;
-	post(&p->a, &w);
+	post_named(&p->a, op, 1, 0, len, addr, rkey);
 	expect(&p->a, 1, allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR, what);
 	if (!allowed)
 		pair_reconnect(p, NULL);
@@ -447,12 +442,7 @@ static void *keep_writing(void *writer)
 	struct writer *w = writer;
 
 	while (!w->stop && !w->refused) {
-		struct ibv_sge list = sge(&w->p->a, 0, w->len);
-		struct ibv_send_wr request = wr(IBV_WR_RDMA_WRITE, 5, &list, 1);
-
-		request.wr.rdma.remote_addr = w->addr;
-		request.wr.rdma.rkey = w->rkey;
-		post(&w->p->a, &request);
+		post_named(&w->p->a, IBV_WR_RDMA_WRITE, 5, 0, w->len, w->addr, w->rkey);
 		enum ibv_wc_status status = next(&w->p->a, "a WRITE").status;
 
 		CHECK(!status || status == IBV_WC_REM_ACCESS_ERR, "a WRITE: \"%s\"", ibv_wc_status_str(status));

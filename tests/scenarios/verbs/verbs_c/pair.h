@@ -77,6 +77,13 @@ int open_device_file(void);
  */
 int uverbs_command(int fd, uint32_t number, const void *request, size_t in, size_t out);
 
+/*
+ * How the commands of libibverbs reach the kernel: by methods of their own, by the one that stands for write(), or by
+ * write(). It counts from when a device is opened. By write() the answers may be lost: then all is done and undone.
+ */
+extern enum command_form { BY_METHOD, BY_INVOKE, BY_WRITE, FORMS } command_form;
+extern bool answers_lost;
+
 /* A number in the environment, which must be there. */
 uint64_t number_of(const char *name);
 
@@ -132,13 +139,13 @@ void aim(struct ibv_send_wr *w, struct side *target, size_t offset);
 void post(struct side *s, struct ibv_send_wr *w);
 /* So many in one list. */
 void post_list(struct side *s, struct ibv_send_wr *w, int n);
-/* It is refused with this errno, and bad_wr names it. */
-void want_unposted(struct side *s, struct ibv_send_wr *w, int error, const char *what);
 void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n);
 /* One request of `len` bytes from or to `mine` in the buffer, signaled; without bytes it has no entry. */
 void post_one(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len);
 /* The same with a place in the buffer of another side, for operations that name one. */
 void post_at(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, struct side *to, size_t theirs);
+/* The same, named by an address and a key. */
+void post_named(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, uint64_t addr, uint32_t rkey);
 /* A receive of so many bytes of the buffer. */
 void post_room(struct side *s, uint64_t id, size_t offset, uint32_t len);
 struct ibv_wc next(struct side *s, const char *what);

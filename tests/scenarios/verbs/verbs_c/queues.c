@@ -33,8 +33,7 @@ static void begin_poll(struct ibv_cq_ex *cq)
 	struct ibv_poll_cq_attr attr = { 0 };
 	int rc;
 
-	for (double end = now() + patience(); (rc = ibv_start_poll(cq, &attr)) == ENOENT; usleep(200))
-		CHECK(now() < end, "no completion");
+	WAIT_UNTIL((rc = ibv_start_poll(cq, &attr)) != ENOENT, "no completion");
 	CHECK(!rc, "ibv_start_poll: %s", strerror(rc));
 }
 
@@ -42,9 +41,6 @@ CASE("queues.cq-fields", "all that a completion tells by ibv_start_poll, and its
 {
 	static const uint64_t refused[] = { IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO, 1 << 12, 1ull << 40 };
 	struct ibv_device_attr_ex device;
-	struct ibv_send_wr w;
-	struct ibv_cq_ex *cq;
-	struct ibv_sge list;
 
 	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
 	CHECK(device.completion_timestamp_mask == ~0ull && device.hca_core_clock == 1000000,
@@ -56,16 +52,18 @@ CASE("queues.cq-fields", "all that a completion tells by ibv_start_poll, and its
 		CHECK(!ibv_create_cq_ex(p.a.ctx, &attr) && errno == EOPNOTSUPP, "field 0x%llx: %s",
 		      (unsigned long long)refused[i], strerror(errno));
 	}
-	cq = new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
+	struct ibv_cq_ex *cq = new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
 		.cqe = DEPTH, .wc_flags = STANDARD | TIME | WALLCLOCK, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
 		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED });
+
 	use_cq(&p, ibv_cq_ex_to_cq(cq));
-	list = sge(&p.b, 0, 100);
 	uint64_t before = raw_clock(p.a.ctx), wall_before = wall_clock();
 
 	for (int i = 0; i < 3; i++) {
+		struct ibv_sge list = sge(&p.b, 0, 100);
+		struct ibv_send_wr w = wr(IBV_WR_SEND_WITH_IMM, i, &list, 1);
+
 		post_room(&p.a, 40 + i, 4096, 200);
-		w = wr(IBV_WR_SEND_WITH_IMM, i, &list, 1);
 		w.imm_data = 0x11223344 + i;
 		post(&p.b, &w);
 		expect(&p.b, i, IBV_WC_SUCCESS, "the SEND");
@@ -75,30 +73,28 @@ CASE("queues.cq-fields", "all that a completion tells by ibv_start_poll, and its
 		CHECK(i == 0 || !ibv_next_poll(cq), "completion %d is missing", i);
 		CHECK(cq->wr_id == 40u + i && cq->status == IBV_WC_SUCCESS, "completion of %llu, %s",
 		      (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
-		CHECK(ibv_wc_read_opcode(cq) == IBV_WC_RECV && ibv_wc_read_byte_len(cq) == 100, "opcode %d, %u bytes",
-		      ibv_wc_read_opcode(cq), ibv_wc_read_byte_len(cq));
-		CHECK(ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM && ibv_wc_read_imm_data(cq) == 0x11223344u + i,
-		      "flags %u, immediate 0x%x", ibv_wc_read_wc_flags(cq), ibv_wc_read_imm_data(cq));
-		CHECK(ibv_wc_read_qp_num(cq) == p.a.qp->qp_num, "queue pair %u", ibv_wc_read_qp_num(cq));
+		CHECK(ibv_wc_read_opcode(cq) == IBV_WC_RECV && ibv_wc_read_byte_len(cq) == 100 &&
+		      ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM && ibv_wc_read_imm_data(cq) == 0x11223344u + i &&
+		      ibv_wc_read_qp_num(cq) == p.a.qp->qp_num,
+		      "opcode %d, %u bytes, flags %u, immediate 0x%x, queue pair %u", ibv_wc_read_opcode(cq),
+		      ibv_wc_read_byte_len(cq), ibv_wc_read_wc_flags(cq), ibv_wc_read_imm_data(cq), ibv_wc_read_qp_num(cq));
 		CHECK(!ibv_wc_read_vendor_err(cq) && !ibv_wc_read_slid(cq) && !ibv_wc_read_dlid_path_bits(cq) &&
 		      !ibv_wc_read_sl(cq), "a field of a LID, a service level, or an error");
 		uint64_t at = ibv_wc_read_completion_ts(cq), wall = ibv_wc_read_completion_wallclock_ns(cq);
-		uint64_t after = raw_clock(p.a.ctx), wall_after = wall_clock();
 
-		CHECK(before < at && at < after, "%llu is not between %llu and %llu", (unsigned long long)at,
-		      (unsigned long long)before, (unsigned long long)after);
+		CHECK(before < at && at < raw_clock(p.a.ctx), "%llu is not between %llu and now", (unsigned long long)at,
+		      (unsigned long long)before);
 		/* The time of day is corrected all the time, and may be set. */
-		CHECK(wall + 2000000000 > wall_before && wall < wall_after + 2000000000,
-		      "%llu is not between %llu and %llu", (unsigned long long)wall,
-		      (unsigned long long)wall_before, (unsigned long long)wall_after);
+		CHECK(wall + 2000000000 > wall_before && wall < wall_clock() + 2000000000, "%llu is not between %llu and now",
+		      (unsigned long long)wall, (unsigned long long)wall_before);
 		before = at;
 	}
 	CHECK(ibv_next_poll(cq) == ENOENT, "a completion too many");
 	ibv_end_poll(cq);
 	/* An error tells its time, too. */
-	w = wr(IBV_WR_RDMA_WRITE, 50, &list, 1);
-	list = sge(&p.a, 0, 10);
-	list.lkey ^= 0x5500;
+	struct ibv_sge bad = { .addr = (uintptr_t)p.a.buf, .length = 10, .lkey = p.a.mr->lkey ^ 0x5500 };
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 50, &bad, 1);
+
 	aim(&w, &p.b, 0);
 	post(&p.a, &w);
 	begin_poll(cq);
@@ -120,38 +116,8 @@ static bool is_draining(struct side *s)
 static void drain(struct side *s)
 {
 	MUST(to_state(s, IBV_QPS_SQD));
-	for (double end = now() + patience(); is_draining(s); usleep(200))
-		CHECK(now() < end, "the send queue is not drained");
+	WAIT_UNTIL(!is_draining(s), "the send queue is not drained");
 	MUST(to_state(s, IBV_QPS_RTS));
-}
-
-CASE("queues.cq-ignored-overrun", "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE,
-     .len = 8192)
-{
-	struct ibv_async_event event;
-	struct ibv_wc wc;
-	int n = 0;
-
-	use_cq(&p, ibv_cq_ex_to_cq(new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
-		.cqe = 4, .wc_flags = STANDARD, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
-		.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN })));
-	for (int i = 0; i < 19; i++)
-		post_at(&p.a, IBV_WR_RDMA_WRITE, i, 0, 100, &p.b, 0);
-	post_room(&p.b, 77, 0, 100);
-	post_one(&p.a, IBV_WR_SEND, 19, 0, 100);
-	expect(&p.b, 77, IBV_WC_SUCCESS, "the receive of the last one");
-	want_state(&p.a, IBV_QPS_RTS, "the queue pair whose completions are lost");
-	drain(&p.a);
-	while (ibv_poll_cq(p.a.cq, 1, &wc) == 1) {
-		CHECK(wc.wr_id == (uint64_t)n && wc.status == IBV_WC_SUCCESS, "completion %d is of %llu, %s", n,
-		      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
-		n++;
-	}
-	CHECK(n == p.a.cq->cqe, "%d completions in a queue of %d", n, p.a.cq->cqe);
-	CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
-	/* There is room again. */
-	post_at(&p.a, IBV_WR_RDMA_WRITE, 100, 0, 100, &p.b, 0);
-	expect(&p.a, 100, IBV_WC_SUCCESS, "the request after the overrun");
 }
 
 static void moderate(struct ibv_cq *cq, int count, int period)

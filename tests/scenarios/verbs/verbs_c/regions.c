@@ -222,25 +222,3 @@ CASE("memory.empty-region", "regions of 0 bytes, also where there is no memory",
 		DESTROY(mine, mr);
 	}
 }
-
-CASE("memory.addresses", "regions of offsets, and of addresses that their owner chooses",
-     .rxe = "has no regions of offsets", .len = LEN)
-{
-	for (int zero_based = 0; zero_based < 2; zero_based++) {
-		uint64_t begin = zero_based ? 0 : 0xdeadbeef000ull + 0x64;
-		struct ibv_mr *mr = zero_based ? new_mr(p.b.pd, p.b.buf + 100, 4000, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) :
-			MADE(ibv_reg_mr_iova(p.b.pd, p.b.buf + 100, 4000, begin, ALL_ACCESS));
-
-		want_exactly(&p, p.b.buf + 100, 4000, begin, mr->rkey);
-		want_access(&p, IBV_WR_RDMA_READ, (uintptr_t)p.b.buf + 100, mr->rkey, 1, false, "the address in the process");
-		/* A receive names it in the same way. */
-		struct ibv_sge to = { .addr = begin + 10, .length = 50, .lkey = mr->lkey };
-
-		fill(p.a.buf, LEN, 3);
-		post_recv(&p.b, 7, &to, 1);
-		post_one(&p.a, IBV_WR_SEND, 7, 0, 50);
-		expect_both(&p.a, 7, &p.b, 7, "a SEND");
-		compare(p.b.buf + 110, 50, 3, "what was received");
-		DESTROY(mr);
-	}
-}

@@ -31,50 +31,6 @@ void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char 
 	want_state(to, IBV_QPS_RTS, "the receiver");
 }
 
-/* What is denied writes nothing; the next message arrives, by a receive that was too short, too. */
-CASE("verbs.uc-lost", "UC: what has no receive, a too short one, a bad key, range or right, is lost and counted", UC)
-{
-	static const struct {
-		enum ibv_wr_opcode op;
-		uint32_t len, other_key;
-		size_t at;
-		bool too_short, no_right;
-		const char *counter;
-	} rows[] = {
-		{ IBV_WR_SEND, 1, .counter = "lost_no_receive" },
-		{ IBV_WR_SEND, 3000, .counter = "lost_no_receive" },
-		{ IBV_WR_RDMA_WRITE_WITH_IMM, 3000, .counter = "lost_no_receive" },
-		{ IBV_WR_SEND, 3000, .too_short = true, .counter = "lost_too_long" },
-		{ IBV_WR_RDMA_WRITE, 3000, .at = 2 * HALF - 2999, .counter = "lost_denied" },
-		{ IBV_WR_RDMA_WRITE, 3000, .other_key = 0x100, .counter = "lost_denied" },
-		{ IBV_WR_RDMA_WRITE, 3000, .no_right = true, .counter = "lost_denied" },
-	};
-
-	for (size_t i = 0; i < COUNT(rows); i++) {
-		struct ibv_sge list = sge(&p.a, 0, rows[i].len);
-		struct ibv_send_wr w = wr(rows[i].op, 1, &list, 1);
-		struct ibv_qp_attr no_right = { .qp_access_flags = 0 };
-
-		aim(&w, &p.b, rows[i].at);
-		w.wr.rdma.rkey ^= rows[i].other_key;
-		if (rows[i].no_right)
-			MUST(ibv_modify_qp(p.b.qp, &no_right, IBV_QP_ACCESS_FLAGS));
-		if (rows[i].too_short)
-			post_room(&p.b, 7, 0, 2999);
-		memset(p.b.buf, 0xee, 2 * HALF);
-		lose(&p.a, &p.b, &w, rows[i].counter);
-		for (size_t at = 0; at < 2 * HALF && rows[i].op == IBV_WR_RDMA_WRITE; at++)
-			CHECK(p.b.buf[at] == 0xee, "row %zu: byte %zu was written", i, at);
-		if (!rows[i].too_short)
-			post_room(&p.b, 7, 0, 2999);
-		fill(p.a.buf, 2999, i);
-		post_one(&p.a, IBV_WR_SEND, 2, 0, 2999);
-		expect(&p.a, 2, IBV_WC_SUCCESS, "the next one");
-		expect(&p.b, 7, IBV_WC_SUCCESS, "its receive");
-		compare(p.b.buf, 2999, i, "data");
-	}
-}
-
 CASE("verbs.uc-sqe", "UC: local memory that is not there leads to SQE, and RTS leads back", .rxe = "goes to ERR", UC)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };

@@ -314,49 +314,6 @@ CASE("memory.windows-not-his", "keys that are not for him who invalidates, or us
 	windows_close();
 }
 
-CASE("memory.windows-order", "bindings and invalidations among what is sent, and under fences", WINDOWS)
-{
-	windows_open(BIND);
-	struct ibv_sge list = sge(&p.b, 0, 4000);
-	uint32_t key = two->rkey;
-
-	for (int round = 0; round < 20; round++) {
-		key = ibv_inc_rkey(key);
-		/* b reads, binds, tells a, unbinds when it has read again, and tells that. */
-		struct ibv_send_wr w[] = {
-			wr(IBV_WR_RDMA_READ, 0, &list, 1), bind_wr(two, key, info(FROM, SIZE, READ)),
-			wr(IBV_WR_SEND, 2, NULL, 0), wr(IBV_WR_RDMA_READ, 3, &list, 1),
-			invalidate_wr(IBV_WR_LOCAL_INV, 4, key), wr(IBV_WR_SEND, 5, NULL, 0),
-		};
-
-		aim(&w[0], &p.a, 0);
-		aim(&w[3], &p.a, 0);
-		w[1].wr_id = 1;
-		w[2].send_flags = 0;
-		w[4].send_flags |= IBV_SEND_FENCE;
-		for (int i = 0; i < 2; i++)
-			post_recv(&p.a, i, NULL, 0);
-		post_list(&p.b, w, COUNT(w));
-		for (size_t i = 0; i < COUNT(w); i++)
-			if (i != 2)
-				expect(&p.b, i, IBV_WC_SUCCESS, "in order");
-		for (int i = 0; i < 2; i++)
-			expect(&p.a, i, IBV_WC_SUCCESS, "a receive");
-	}
-	/* In SQD nothing begins, in ERR all is flushed. */
-	struct ibv_send_wr r = invalidate_wr(IBV_WR_LOCAL_INV, 30, bind(two, FROM, SIZE, READ, key));
-
-	MUST(to_state(&p.b, IBV_QPS_SQD));
-	post(&p.b, &r);
-	expect_none(&p.b, 50, "in SQD");
-	MUST(to_state(&p.b, IBV_QPS_RTS));
-	expect(&p.b, 30, IBV_WC_SUCCESS, "after SQD");
-	MUST(to_state(&p.b, IBV_QPS_ERR));
-	post(&p.b, &r);
-	expect(&p.b, 30, IBV_WC_WR_FLUSH_ERR, "in ERR");
-	windows_close();
-}
-
 /* a writes through a window of type 1 or 2. */
 static struct writer write_through(struct ibv_mw *mw)
 {
