@@ -5,8 +5,9 @@ import contextlib
 import io
 import re
 import unittest
+from unittest import mock
 
-from tests.guest import scenario
+from tests.guest import agent, scenario
 from tests.guest.scenario import Failed, Report
 from tests.judges import kernel
 from tests.lab import config
