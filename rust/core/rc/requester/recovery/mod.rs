@@ -350,7 +350,8 @@ impl<A: Spare> LossRecovery<A> {
     /// The oldest packet was sent again so short a time ago that what the peer says of it is about
     /// an earlier transmission.
     fn was_just_repeated(&self, now: u64) -> bool {
-        let round_trip = self.shortest_round_trip();
+        // A clock may stand still meanwhile.
+        let round_trip = self.shortest_round_trip().max(1);
         self.repeated_at
             .is_some_and(|at| now.saturating_sub(at.get()) < round_trip)
     }
