@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """From single figures to medians, spreads and ratios."""
 
-from math import isfinite
+from math import isfinite, log2
 from statistics import median
 
 from tests.bench import plan
@@ -56,6 +56,49 @@ def summarize(events):
 def cpus(events):
     """Models of processors: the two boots may have different ones, for the one that counts is always emulated."""
     return list(dict.fromkeys(event["cpu"] for event in events if event["event"] == "up"))
+
+
+# The part of a recorded ratio below which a row has lost: times differ from run to run, instructions of rdma_rxe by up to 7 %.
+KEPT = {"instructions": 0.92}
+KEPT_TIME = 0.8
+
+
+# The row whose figure of rdma_rxe says how fast the host is.
+REFERENCE = "plain: one device: ib_send_lat 64 B"
+
+
+def bed(result, how):
+    """On what the ratios of times were taken: hosts that differ in speed by a factor have ratios that do, too, for what bounds
+    rdma_rxe is not what bounds ferroce."""
+    least = next((1 << int(log2(row["rxe"]["median"])) for row in result["rows"] if row["key"] == REFERENCE and "rxe" in row), 0)
+    kind = how.split(",")[0]
+    return f"{kind}, {least} to {2 * least} us of rdma_rxe's latency" if least else kind
+
+
+def reached(result, how, of_rounds="median"):
+    """The ratios of a run, by how they were measured and by row; of its rounds the median, the least or the most."""
+    found = {bed(result, how): {row["key"]: round(row["ratio"][of_rounds], 2) for row in result["rows"] if "ratio" in row},
+             "instructions": {f"{row['place']}: {row['name']}": round(row["ratio"], 3) for row in result["instructions"]
+                              if "ratio" in row}}
+    return {where: ratios_of for where, ratios_of in found.items() if ratios_of}
+
+
+def lost(before, now):
+    """What is said of the rows whose recorded ratio is no longer reached; `now` has the best of all rounds."""
+    return [f"{row} ({where}): the ratio to rdma_rxe is at most {ratio}, and was {before[where][row]}"
+            for where, ratios_of in now.items() for row, ratio in ratios_of.items()
+            if ratio < KEPT.get(where, KEPT_TIME) * before.get(where, {}).get(row, 0)]
+
+
+def merged(before, now):
+    """The record with what a run has reached in place of what it had of the same rows."""
+    return before | {where: before.get(where, {}) | ratios_of for where, ratios_of in now.items()}
+
+
+def as_toml(record):
+    """The record as a file has it. Names of rows have no quotes."""
+    return "".join(f'\n["{where}"]\n' + "".join(f'"{row}" = {ratio}\n' for row, ratio in ratios_of.items())
+                   for where, ratios_of in record.items())
 
 
 def machine(result):
@@ -121,18 +164,18 @@ def verdict(ratio, target):
             "missed" if target is not None and ratio["median"] < target else ""]
 
 
-def page(result, about):
-    """The lines of the tables in Documentation/performance.md; `about` is the machine."""
+def page(result, before, about):
+    """The lines of the tables in Documentation/performance.md; `before` has the recorded ratios, `about` the machine."""
     lines = [f"{about}. {result['rounds']} rounds; the ratio is the median, behind it the least and the most of all rounds.", ""]
     for way, words in plan.WAYS.items():
         rows = [row for row in result["rows"] if row["way"] == way and "ratio" in row]
         lines += [f"### {words[0].upper()}{words[1:]}", "",
-                  "| | ferroce | rdma_rxe | ratio | wanted |", "|---|---|---|---|---|"]
+                  "| | ferroce | rdma_rxe | ratio | recorded | wanted |", "|---|---|---|---|---|---|"]
         for row in rows:
-            ratio = row["ratio"]
+            ratio, was = row["ratio"], before.get(bed(result, result["how"]), {}).get(row["key"])
             cells = [row["name"], *(f"{number(row[driver]['median'])} {row['unit']}" for driver in plan.DRIVERS),
                      f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})",
-                     f"{row['target']:.3g}" if row["target"] else ""]
+                     f"{was:.2f}" if was else "", f"{row['target']:.3g}" if row["target"] else ""]
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     lines += ["### Instructions of one operation", "", "| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]
