@@ -113,7 +113,7 @@ pub fn run(a: &mut Attack) -> Result<()> {
     for kind in ["rts", "uc", "ud"] {
         let icrc = |_| Fate::Drop("drop_icrc");
         to(a, (kind, State::Rts), &[0], icrc, |outer, qp, random, _| {
-            outer.icrc_error = random.throw() as u32 | 1 << random.below(32);
+            outer.icrc_error = random.throw() as u32 | (1 << random.below(32));
             qp.rq_psn
         })?;
     }
