@@ -77,7 +77,7 @@ class Reached(unittest.TestCase):
         # A host that is faster has a record of its own.
         result["rows"].append({"key": summary.REFERENCE, "rxe": {"median": 51.6}})
         self.assertEqual(list(summary.reached(result, "emulated, qemu 10")),
-                         ["emulated, 32 to 64 us of rdma_rxe's latency", "instructions"])
+                         ["emulated, 45 to 64 us of rdma_rxe's latency", "instructions"])
         result["rows"].pop()
         best = summary.reached(result, "emulated, qemu 10", "most")
         self.assertEqual(best["emulated"], {row.key: 8.5})
