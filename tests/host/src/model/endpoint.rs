@@ -63,9 +63,14 @@ thread_local! {
 }
 
 impl Scarce {
+    /// Whether memory is scarce in a scenario with this seed.
+    pub fn befalls(seed: u64) -> bool {
+        seed % 4 == 0
+    }
+
     /// A run of this thread begins.
     pub fn begin(seed: u64) {
-        SCARCE.set((seed % 4 == 0).then(|| Dice::of(&[seed, 0x6d65_6d00])));
+        SCARCE.set(Self::befalls(seed).then(|| Dice::of(&[seed, 0x6d65_6d00])));
     }
 }
 

@@ -21,6 +21,7 @@
 //! What a responder must say about gaps is in its unit tests.
 
 use super::content::Content;
+use super::endpoint::Scarce;
 use super::network::ROUND_TRIP;
 use super::plan::{Kinds, Message, Plan};
 use super::scenario::{Scenario, Side};
@@ -66,6 +67,9 @@ pub struct Witness {
     /// Segments may find no room in the device, leave late, or come as a batch, and with them what
     /// they say.
     loose: bool,
+    /// There may be no memory for what the peer misses: then its report is a NAK, and all that
+    /// follows leaves again.
+    scarce: bool,
     /// The oldest packet that the sender has no answer for.
     una: u64,
     /// The end of what was ever sent.
@@ -122,6 +126,7 @@ impl Witness {
             mtu: u64::from(scenario.mtu),
             loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0)
                 || scenario.links.iter().any(|link| link.gather != 0),
+            scarce: Scarce::befalls(scenario.seed),
             side: scenario.sides[side].clone(),
             keeps: scenario.sides.iter().all(|side| side.keeps),
             ..Self::default()
@@ -316,7 +321,8 @@ impl Witness {
             || self.again == Some(sequence)
             || self.losses.iter().any(lost)
             || !self.disordered.is_empty();
-        if !has_reason && !self.loose && !at.local_trouble && !at.draining {
+        let has_reason = has_reason || self.scarce || self.loose;
+        if !has_reason && !at.local_trouble && !at.draining {
             self.forbid(format!("packet {sequence} is sent again for no reason"));
         }
         self.again = Some(sequence + psns);
