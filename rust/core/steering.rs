@@ -17,10 +17,10 @@
 //! backlog; from then on each batch chooses anew. The wait for a backlog ends: its CPU serves it in
 //! a softirq, whatever else runs there.
 //!
-//! A CPU that sends bulk itself gets none ([`sends_bulk`]): it has no time to spare, and where two
-//! CPUs send to each other, each would only do the other one's work. And a hypervisor may have
-//! taken a CPU away, which the kernel cannot see: one that serves its backlog late is left alone
-//! for a while ([`Punctuality`]).
+//! Where both ends send bulk, two CPUs do more if each has one way whole than if one sends and the
+//! other one receives both. So a QP that sends bulk itself is not steered, and a CPU that does gets
+//! none ([`sends_bulk`]). And a hypervisor may have taken a CPU away, which the kernel cannot see:
+//! one that serves its backlog late is left alone for a while ([`Punctuality`]).
 
 use super::offload::budget::{
     Helper,
@@ -95,12 +95,18 @@ pub struct BacklogState {
     pub declines: bool,
 }
 
-/// Nanoseconds after bulk was sent on a CPU, in which it gets none.
-const SENDING: u64 = 100_000_000;
+/// How long who has sent bulk is taken to send more, in [`tick`]s: 0.1 s.
+const SENDING: u32 = 95;
 
-/// Whether a CPU that has sent bulk at `sent_at`, or never (0), is sending still.
-pub const fn sends_bulk(sent_at: u64, now: u64) -> bool {
-    sent_at != 0 && now.saturating_sub(sent_at) < SENDING
+/// A time in nanoseconds as a number of 2^20 of them, which wraps after 52 days.
+pub const fn tick(now: u64) -> u32 {
+    (now >> 20) as u32
+}
+
+/// Whether a QP or CPU that has sent bulk in this [`tick`], or never (0), is sending still. Who has
+/// not sent for 52 days is taken for one that does, once.
+pub const fn sends_bulk(sent_at: u32, now: u64) -> bool {
+    tick(now).wrapping_sub(sent_at) < SENDING
 }
 
 /// Where to execute what has arrived.
@@ -117,7 +123,8 @@ pub enum Steer {
 /// What has arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrived {
-    /// Bytes that arrived as one batch; `None` for a single packet, which is no batch.
+    /// Bytes that arrived as one batch; `None` for a single packet, which is no batch, and for a QP
+    /// that sends bulk itself.
     pub bytes: Option<u32>,
     /// Another CPU, which holds the queue that this is for, while this CPU sends nothing.
     pub held_by: Option<u32>,
@@ -231,16 +238,16 @@ pub const fn numbered(code: u32) -> Option<u32> {
 }
 
 impl Homes {
-    /// As one word; none is 0.
-    pub const fn to_bits(self) -> u64 {
-        word(self.home, code(self.spare))
+    /// As one word; none is 0. No kernel has 2^16 CPUs.
+    pub const fn to_bits(self) -> u32 {
+        (code(self.home) << 16) | code(self.spare)
     }
 
     /// The CPUs of such a word.
-    pub const fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u32) -> Self {
         Self {
-            home: numbered((bits >> 32) as u32),
-            spare: numbered(bits as u32),
+            home: numbered(bits >> 16),
+            spare: numbered(bits & 0xffff),
         }
     }
 
@@ -307,9 +314,11 @@ mod tests {
 
     #[test]
     fn who_sends_bulk_gets_none_meanwhile() {
-        assert!(!sends_bulk(0, 5));
-        assert!(sends_bulk(5, 5) && sends_bulk(5, 4 + SENDING));
-        assert!(!sends_bulk(5, 5 + SENDING));
+        let now = 1 << 40;
+        assert!(!sends_bulk(0, now));
+        let later = |ticks: u32| now + (u64::from(ticks) << 20);
+        assert!(sends_bulk(tick(now), now) && sends_bulk(tick(now), later(SENDING - 1)));
+        assert!(!sends_bulk(tick(now), later(SENDING)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::core::steering::{
     numbered,
     sends_bulk,
     steer,
+    tick,
     Arrived,
     BacklogState,
     Homes,
@@ -85,8 +86,8 @@ pub(super) struct Backlog {
     served: Atomic<u32>,
     /// Whether this CPU serves it in time.
     punctuality: Punctuality,
-    /// When bulk was last sent on this CPU; 0 for never.
-    sent_at: Atomic<u64>,
+    /// The [`tick`] in which bulk was last sent on this CPU.
+    sent_at: Atomic<u32>,
 }
 
 impl_has_work! {
@@ -120,7 +121,9 @@ struct Queued {
 /// Where what arrives for a QP is executed.
 pub(super) struct Steering {
     /// [`Homes`], as one word.
-    homes: Atomic<u64>,
+    homes: Atomic<u32>,
+    /// The [`tick`] in which the QP last sent bulk.
+    sent_at: Atomic<u32>,
     /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
     last: Atomic<u64>,
     /// The [`code`] of the CPU that holds the send queue to send bulk.
@@ -131,6 +134,7 @@ impl Default for Steering {
     fn default() -> Self {
         Self {
             homes: Atomic::new(0),
+            sent_at: Atomic::new(0),
             last: Atomic::new(0),
             sender: Atomic::new(code(None)),
         }
@@ -153,7 +157,9 @@ impl Steering {
     pub(super) fn sent(&self, backlogs: &Backlogs) {
         if self.sender.load(Relaxed) != code(None) {
             self.sender.store(code(None), Relaxed);
-            backlogs.sent_bulk();
+            let sent_at = tick(work::now());
+            self.sent_at.store(sent_at, Relaxed);
+            backlogs.sent_bulk(sent_at);
         }
     }
 
@@ -207,10 +213,10 @@ impl Backlogs {
         self.queue.flush();
     }
 
-    /// Bulk was sent on this CPU.
-    fn sent_bulk(&self) {
+    /// Bulk was sent on this CPU, in this [`tick`].
+    fn sent_bulk(&self, sent_at: u32) {
         if let Some(here) = self.cpus.get(Cpu::current().index()) {
-            here.sent_at.store(work::now(), Relaxed);
+            here.sent_at.store(sent_at, Relaxed);
         }
     }
 
@@ -239,8 +245,9 @@ impl Backlogs {
             if arriving.as_ref().is_none_or(|batch| batch.qpn != qpn) {
                 self.end_arriving(&mut arriving);
                 let now = work::now();
+                let sends = sends_bulk(steering.sent_at.load(Relaxed), now);
                 let arrived = Arrived {
-                    bytes: packet.batch_len(),
+                    bytes: packet.batch_len().filter(|_| !sends),
                     held_by: held_by.filter(|_| !here.sends_bulk(now)),
                 };
                 let Some(to) = self.choose(steering, arrived, now, elsewhere) else {
