@@ -106,7 +106,8 @@ pub const fn tick(now: u64) -> u32 {
 /// Whether a QP or CPU that has sent bulk in this [`tick`], or never (0), is sending still. Who has
 /// not sent for 52 days is taken for one that does, once.
 pub const fn sends_bulk(sent_at: u32, now: u64) -> bool {
-    tick(now).wrapping_sub(sent_at) < SENDING
+    // The time may be read before another CPU notes the next one.
+    tick(now).wrapping_sub(sent_at).wrapping_add(1) <= SENDING
 }
 
 /// Where to execute what has arrived.
@@ -123,9 +124,10 @@ pub enum Steer {
 /// What has arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrived {
-    /// Bytes that arrived as one batch; `None` for a single packet, which is no batch, and for a QP
-    /// that sends bulk itself.
+    /// Bytes that arrived as one batch; `None` for a single packet, which is no batch.
     pub bytes: Option<u32>,
+    /// The QP sends bulk itself.
+    pub sends: bool,
     /// Another CPU, which holds the queue that this is for, while this CPU sends nothing.
     pub held_by: Option<u32>,
 }
@@ -151,7 +153,12 @@ pub fn steer(
         }
     }
     let is_bulk = arrived.bytes.is_some_and(|bytes| bytes >= BULK_BYTES);
-    let Some(cpu) = (if is_bulk { choose() } else { arrived.held_by }) else {
+    let cpu = match is_bulk {
+        true if arrived.sends => None,
+        true => choose(),
+        false => arrived.held_by,
+    };
+    let Some(cpu) = cpu else {
         return Steer::Here;
     };
     let found = backlog(cpu);
@@ -274,6 +281,7 @@ mod tests {
     fn batch(bytes: Option<u32>) -> Arrived {
         Arrived {
             bytes,
+            sends: false,
             held_by: None,
         }
     }
@@ -303,8 +311,8 @@ mod tests {
         assert_eq!(steer(None, batch(BULK), late, || Some(3)), Steer::Here);
         let held_by = Some(5);
         let held = Arrived {
-            bytes: None,
             held_by,
+            ..Arrived::default()
         };
         assert_eq!(steer(None, held, late, || Some(3)), Steer::To(5));
         let place = QueuedBatch { cpu: 2, number: 1 };
@@ -313,12 +321,32 @@ mod tests {
     }
 
     #[test]
+    fn bulk_stays_for_a_qp_that_sends_bulk() {
+        let held_by = Some(5);
+        let arrived = Arrived {
+            sends: true,
+            held_by,
+            ..batch(BULK)
+        };
+        assert_eq!(steer(None, arrived, at(0, 0), || Some(3)), Steer::Here);
+        let place = QueuedBatch { cpu: 2, number: 1 };
+        let found = steer(Some(place), arrived, at(0, 1), || Some(3));
+        assert_eq!(found, Steer::To(2));
+        let small = Arrived {
+            bytes: None,
+            ..arrived
+        };
+        assert_eq!(steer(None, small, at(0, 0), || Some(3)), Steer::To(5));
+    }
+
+    #[test]
     fn who_sends_bulk_gets_none_meanwhile() {
         let now = 1 << 40;
         assert!(!sends_bulk(0, now));
         let later = |ticks: u32| now + (u64::from(ticks) << 20);
-        assert!(sends_bulk(tick(now), now) && sends_bulk(tick(now), later(SENDING - 1)));
-        assert!(!sends_bulk(tick(now), later(SENDING)));
+        let sent_at = tick(now);
+        assert!(sends_bulk(sent_at, now) && sends_bulk(sent_at + 1, now));
+        assert!(sends_bulk(sent_at, later(SENDING - 1)) && !sends_bulk(sent_at, later(SENDING)));
     }
 
     #[test]
@@ -364,7 +392,10 @@ mod tests {
     fn what_is_small_goes_to_the_cpu_that_holds_its_queue() {
         for bytes in [None, Some(BULK_BYTES - 1)] {
             let held_by = Some(5);
-            let held = Arrived { bytes, held_by };
+            let held = Arrived {
+                held_by,
+                ..batch(bytes)
+            };
             assert_eq!(steer(None, held, at(0, 0), || Some(3)), Steer::To(5));
             let long = at(0, JOINABLE);
             assert_eq!(steer(None, held, long, || Some(3)), Steer::Here);

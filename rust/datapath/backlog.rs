@@ -245,9 +245,9 @@ impl Backlogs {
             if arriving.as_ref().is_none_or(|batch| batch.qpn != qpn) {
                 self.end_arriving(&mut arriving);
                 let now = work::now();
-                let sends = sends_bulk(steering.sent_at.load(Relaxed), now);
                 let arrived = Arrived {
-                    bytes: packet.batch_len().filter(|_| !sends),
+                    bytes: packet.batch_len(),
+                    sends: sends_bulk(steering.sent_at.load(Relaxed), now),
                     held_by: held_by.filter(|_| !here.sends_bulk(now)),
                 };
                 let Some(to) = self.choose(steering, arrived, now, elsewhere) else {

@@ -177,10 +177,11 @@ fn path_mtu(attributes: &Attributes) -> Result<Mtu> {
 /// `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
-/// The shortest ACK timeout, in nanoseconds, whatever a program asks for. A peer whose CPU is busy
-/// is silent for that long, as is one that still copies a long message: with a timeout of
-/// microseconds all retries are gone before it can answer. Adapters have a floor as well.
-const SHORTEST_ACK_TIMEOUT: u64 = 4_194_304;
+/// The shortest ACK timeout, in nanoseconds, whatever a program asks for: that of a `timeout` of
+/// 10. A peer whose CPU is busy is silent for that long, as is one that still copies a long
+/// message: with a timeout of microseconds all retries are gone before it can answer. It is long
+/// enough for a tail-loss probe. IBTA has no such least value.
+const SHORTEST_ACK_TIMEOUT: u64 = 8_388_608;
 
 fn ack_timeout(attributes: &Attributes) -> Option<u64> {
     let interval = ack_timeout_ns(attributes.timeout)?;

@@ -284,7 +284,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         let behind = at
             .sequence
             .wrapping_add(u64::from(end.wrapping_sub(at.packet)));
-        self.recovery.probed(at.sequence, behind, self.sent, now);
+        self.recovery
+            .probed(at.sequence, behind, self.flight(), now);
         self.count(1, |counters| &mut counters.tail_probes);
         self.segment_again(at, end)
     }
@@ -385,10 +386,13 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         let Some(slot) = self.ring.get(index) else {
             return;
         };
+        if self.recovery.tail.was_probed(sequence) {
+            // A probe is tried once; what it was to close is still a hole.
+            let _ = self.recovery.holes.unsend(sequence, now);
+            return;
+        }
         if sequence < self.una
             || sequence >= self.cursor.sequence
-            // A probe is tried once.
-            || self.recovery.tail.was_probed(sequence)
             || ahead >= self.pushed.wrapping_sub(self.retired)
             || !slot.begun
             || !(slot.first..slot.end()).contains(&sequence)
@@ -404,7 +408,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
                 packet,
                 sequence,
             }),
-            Some(next) if next < self.cursor.sequence => self.cursor_at(next),
+            Some(next) if next < self.cursor.sequence => self.cursor_at(next.max(self.una)),
             Some(_) => None,
         };
         if let Some(to) = to {

@@ -60,7 +60,7 @@ static const struct cause retry[] = {
 	  .opt = { .retry_cnt = NONE, .timeout = 14 }, .at_least_us = 2 * 67108, .status = IBV_WC_RETRY_EXC_ERR,
 	  .responder = LEFT_BEFORE, .rxe = "waits for one Local ACK Timeout" },
 	{ GONE "timeout 1, which is too short for any peer", .build = peer_gone, .arg = { IBV_WR_SEND, 100 },
-	  .opt = { .retry_cnt = 2, .timeout = 1 }, .at_least_us = 3 * 4194, .status = IBV_WC_RETRY_EXC_ERR,
+	  .opt = { .retry_cnt = 2, .timeout = 1 }, .at_least_us = 3 * 8388, .status = IBV_WC_RETRY_EXC_ERR,
 	  .responder = LEFT_BEFORE, .rxe = "waits for a jiffy" },
 	{ "SEND to a queue pair that is connected to another one on the same device", .build = peer_elsewhere,
 	  .arg = { IBV_WR_SEND, 100 }, .opt = { .retry_cnt = 2, .timeout = 10 }, .status = IBV_WC_RETRY_EXC_ERR,

@@ -65,7 +65,7 @@ pub(super) struct NewlyLost {
 /// There is memory for the list if `len` is not 0.
 pub(in super::super) struct Holes<A: Spare> {
     list: SpareArray<Hole, MOST, A>,
-    len: usize,
+    len: u8,
     /// The sequence behind the last packet that the peer keeps, before which all holes are known.
     end: Sequence,
     /// Quarters of a round trip that a hole is given.
@@ -75,6 +75,9 @@ pub(in super::super) struct Holes<A: Spare> {
     /// How many packets that had left before were still behind the cursor, when those of a hole
     /// last left.
     pub(super) behind: u32,
+    /// When that had left which closed a hole last: what was sent again before it and is still
+    /// missing was lost again.
+    arrived: u64,
     /// When the timer last fired: holes that were due by then wait for nothing but their turn.
     expired: u64,
 }
@@ -88,6 +91,7 @@ impl<A: Spare> Holes<A> {
             patience: 1,
             calm: 0,
             behind: 0,
+            arrived: 0,
             expired: 0,
         }
     }
@@ -95,6 +99,15 @@ impl<A: Spare> Holes<A> {
     #[inline]
     pub(in super::super) const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    fn len(&self) -> usize {
+        self.len.into()
+    }
+
+    /// At most [`MOST`].
+    fn set_len(&mut self, len: usize) {
+        self.len = len as u8;
     }
 
     /// Forgets the holes, but not what was learned of the path.
@@ -118,7 +131,7 @@ impl<A: Spare> Holes<A> {
     /// Nothing from `sequence` on counts as sent any more.
     pub(super) fn cut(&mut self, sequence: Sequence) {
         let kept = self.iter().take_while(|hole| hole.from < sequence).count();
-        self.len = kept;
+        self.set_len(kept);
         self.end = self.end.min(sequence);
         if let Some(last) = kept.checked_sub(1).and_then(|last| self.at(last)) {
             last.to = last.to.min(sequence);
@@ -129,31 +142,43 @@ impl<A: Spare> Holes<A> {
     /// it: these holes are due again. Returns where the cursor was, or `None` if there is no such
     /// hole.
     #[cold]
-    pub(super) fn unsend(&mut self, sequence: Sequence, now: u64) -> Option<Sequence> {
+    pub(in super::super) fn unsend(&mut self, sequence: Sequence, now: u64) -> Option<Sequence> {
         let Hole { again, at, .. } = *self
             .iter()
             .find(|hole| (hole.from..hole.to).contains(&sequence))?;
         let next = again?.get();
         let sent = |hole: &&mut Hole| hole.again.is_some() && hole.at >= at;
-        for hole in self.list.iter_mut().take(self.len).filter(sent) {
+        let len = self.len();
+        for hole in self.list.iter_mut().take(len).filter(sent) {
             (hole.again, hole.at) = (None, now);
         }
         Some(next.wrapping_sub(u64::from(self.behind)))
     }
 
-    /// The hole that begins with the oldest packet is due at once. `false` if there is none.
+    /// The first packet of the hole that begins with the oldest one is due at once. `false` if
+    /// there is no such hole.
     #[cold]
     pub(in super::super) fn repeat_oldest(&mut self, una: Sequence, now: u64) -> bool {
-        let oldest = self.at(0).filter(|hole| hole.from == una);
-        let is_known = oldest.is_some();
-        if let Some(hole) = oldest {
-            (hole.again, hole.at) = (None, now);
+        let Some(oldest) = self.at(0).filter(|hole| hole.from == una) else {
+            return false;
+        };
+        let rest = una.wrapping_add(1);
+        let is_one = oldest.to <= rest;
+        if is_one {
+            (oldest.again, oldest.at) = (None, now);
+        } else {
+            oldest.from = rest;
+            let first = Hole {
+                at: now,
+                ..Hole::new(una, rest)
+            };
+            self.insert(0, first);
         }
-        is_known
+        true
     }
 
     fn iter(&self) -> impl Iterator<Item = &Hole> {
-        self.list.iter().take(self.len)
+        self.list.iter().take(self.len())
     }
 
     /// How many packets the peer keeps, if `una` is the oldest that it misses.
@@ -176,12 +201,13 @@ impl<A: Spare> Holes<A> {
 
     /// The known hole with this index.
     fn at(&mut self, index: usize) -> Option<&mut Hole> {
-        self.list.get_mut(..self.len)?.get_mut(index)
+        let len = self.len();
+        self.list.get_mut(..len)?.get_mut(index)
     }
 
     /// Adds a hole in this place. If there are too many, the last one is forgotten.
     fn insert(&mut self, index: usize, hole: Hole) {
-        let cut = if self.len < MOST {
+        let cut = if self.len() < MOST {
             self.len = self.len.wrapping_add(1);
             None
         } else {
@@ -189,7 +215,8 @@ impl<A: Spare> Holes<A> {
                 .get(index..)
                 .map(|rest| rest.last().unwrap_or(&hole).from)
         };
-        if let Some(places) = self.list.get_mut(index..self.len) {
+        let len = self.len();
+        if let Some(places) = self.list.get_mut(index..len) {
             places.rotate_right(1);
             if let Some(place) = places.first_mut() {
                 *place = hole;
@@ -198,30 +225,26 @@ impl<A: Spare> Holes<A> {
         self.end = self.end.min(cut.unwrap_or(Sequence::MAX));
     }
 
-    /// Removes holes that have closed, those from one index to another. Others that were sent again
-    /// before them, and are still open, were lost again.
+    /// Removes holes that have closed, those from one index to another.
     fn close(&mut self, from: usize, to: usize, now: u64, round_trip: u64) {
-        let mut arrived = 0;
         for index in from..to {
             if let Some(Hole {
                 again: Some(_), at, ..
             }) = self.list.get(index).copied()
             {
-                let too_soon = now.saturating_sub(at) < round_trip;
-                self.learn(too_soon);
-                arrived = if too_soon { arrived } else { at.max(arrived) };
+                let took = now.saturating_sub(at);
+                self.learn(took < round_trip);
+                // The shortest time may have been measured behind a queue.
+                if took >= round_trip / 2 {
+                    self.arrived = self.arrived.max(at);
+                }
             }
         }
-        if let Some(places) = self.list.get_mut(from..self.len) {
+        let len = self.len();
+        if let Some(places) = self.list.get_mut(from..len) {
             let closed = to.saturating_sub(from).min(places.len());
             places.rotate_left(closed);
-            self.len = self.len.wrapping_sub(closed);
-        }
-        let before = arrived.saturating_sub(self.wait(round_trip));
-        for hole in self.list.iter_mut().take(self.len) {
-            if hole.again.is_some() && hole.at < before {
-                *hole = Hole::new(hole.from, hole.to);
-            }
+            self.set_len(len.wrapping_sub(closed));
         }
     }
 
@@ -266,11 +289,15 @@ impl<A: Spare> Holes<A> {
             known.from = known.from.max(newest);
         }
         self.end = self.end.min(newest);
-        let due = now.saturating_add(self.wait(round_trip));
+        let wait = self.wait(round_trip);
+        let (due, before) = (now.saturating_add(wait), self.arrived.saturating_sub(wait));
         let mut newly_lost = NewlyLost::default();
-        for hole in self.list.iter_mut().take(self.len) {
+        let len = self.len();
+        for hole in self.list.iter_mut().take(len) {
             let is_new = hole.at == 0 && hole.again.is_none();
-            let is_again = hole.again.is_some_and(|again| newest > again.get());
+            let is_again = hole
+                .again
+                .is_some_and(|again| newest > again.get() || hole.at < before);
             if is_new || is_again {
                 (hole.again, hole.at) = (None, due);
                 let packets = hole.to.wrapping_sub(hole.from);
@@ -514,9 +541,9 @@ mod tests {
         let words = [0xaaaa_aaaa_aaaa_aaa8, 0];
         holes.report(0, words.into_iter(), 1000, 5, ROUND_TRIP);
         let kept = holes.kept(0);
-        assert_eq!((holes.len, kept), (MOST, MOST as u64));
+        assert_eq!((holes.len(), kept), (MOST, MOST as u64));
         holes.sent(0, 1, 1000, 9);
-        assert_eq!((holes.len, holes.kept(0)), (MOST, kept - 1));
+        assert_eq!((holes.len(), holes.kept(0)), (MOST, kept - 1));
         // What is known of the parts stays, and the rest is still to be sent.
         assert_eq!(next(&holes, 5000), Some(1));
         holes.report(0, words.into_iter(), 1000, 5000, ROUND_TRIP);
@@ -524,7 +551,7 @@ mod tests {
         // The beginning arrived, and the middle of what was one hole.
         holes.report(1, [0b10].into_iter(), 1000, 5000, ROUND_TRIP);
         assert_eq!(
-            (holes.len, next(&holes, 5000), holes.kept(1)),
+            (holes.len(), next(&holes, 5000), holes.kept(1)),
             (MOST - 1, Some(1), 1)
         );
     }

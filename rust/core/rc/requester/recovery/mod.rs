@@ -29,7 +29,7 @@
 //! | a mark of the network | the window shrinks |
 //!
 //! A NAK or a report about the oldest packet may be a duplicate, or cross its retransmission, so it
-//! counts once for each transmission, and not within the shortest round trip of it.
+//! counts once for each transmission, and not within half a round trip of it.
 //!
 //! | state | file |
 //! |---|---|
@@ -350,10 +350,9 @@ impl<A: Spare> LossRecovery<A> {
     /// The oldest packet was sent again so short a time ago that what the peer says of it is about
     /// an earlier transmission.
     fn was_just_repeated(&self, now: u64) -> bool {
-        // A clock may stand still meanwhile.
-        let round_trip = self.shortest_round_trip().max(1);
+        let half = self.shortest_round_trip() / 2;
         self.repeated_at
-            .is_some_and(|at| now.saturating_sub(at.get()) < round_trip)
+            .is_some_and(|at| now.saturating_sub(at.get()) <= half)
     }
 
     // Time.
@@ -415,9 +414,7 @@ impl<A: Spare> LossRecovery<A> {
 
     /// The packets of a hole from that one to `to` are sent again.
     pub(super) fn hole_sent(&mut self, from: Sequence, to: Sequence, flight: Flight, now: u64) {
-        self.holes.sent(from, to, flight.sent, now);
-        // Fewer than there are PSNs.
-        self.holes.behind = flight.sent.saturating_sub(flight.next) as u32;
+        self.repeated(from, to, flight, now);
         self.tail.sent(now);
         if from == flight.una {
             self.retry.sent(now);
@@ -425,11 +422,17 @@ impl<A: Spare> LossRecovery<A> {
         }
     }
 
-    /// The packets from that one to `to` are sent as a probe; `next` is the next new one. If they
-    /// are a hole, their arrival tells which others were lost again.
-    pub(super) fn probed(&mut self, from: Sequence, to: Sequence, next: Sequence, now: u64) {
+    /// The packets from that one to `to` are sent as a probe. If they are a hole, their arrival
+    /// tells which others were lost again.
+    pub(super) fn probed(&mut self, from: Sequence, to: Sequence, flight: Flight, now: u64) {
         self.tail.probed(from, now);
-        self.holes.sent(from, to, next, now);
+        self.repeated(from, to, flight, now);
+    }
+
+    fn repeated(&mut self, from: Sequence, to: Sequence, flight: Flight, now: u64) {
+        self.holes.sent(from, to, flight.sent, now);
+        // Fewer than there are PSNs.
+        self.holes.behind = flight.sent.saturating_sub(flight.next) as u32;
     }
 
     /// Whether the probe is the oldest packet: that was retransmitted or reported missing, and a
