@@ -121,9 +121,9 @@ def delete_netns(name):
     os.unlink(path)
 
 
-def ifinfo(index=0, flags=0):
+def ifinfo(flags=0):
     """`struct ifinfomsg` with those flags set."""
-    return struct.pack("=BxHiII", 0, 0, index, flags, flags)
+    return struct.pack("=BxHiII", 0, 0, 0, flags, flags)
 
 
 def veth(a, b, mtu):

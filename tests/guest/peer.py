@@ -28,10 +28,10 @@ def exchange(ends, family, *options, limit=60):
 class Conversation:
     """Endless traffic between two ends: `server` and `client` are its processes. Use it in a `with`."""
 
-    def __init__(self, ends, *options, family=4, client_options=()):
+    def __init__(self, ends, *options, family=4):
         self.ends = ends
-        self.lines = [argv(ends[0], family, "-n", 0, *options),
-                      argv(ends[1], family, "-n", 0, *options, *client_options) + [ends[0].tcp]]
+        server, client = (argv(end, family, "-n", 0, *options) for end in ends)
+        self.lines = [server, client + [ends[0].tcp]]
         self.outs = [tempfile.TemporaryFile("w+") for _ in ends]
         self.server = self.client = None
 

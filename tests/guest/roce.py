@@ -9,7 +9,7 @@ from dataclasses import dataclass
 PORT = 4791
 ETH_IPV4, ETH_IPV6, ETH_VLAN = 0x0800, 0x86dd, 0x8100
 UDP = 17
-SEND_ONLY, READ_REQUEST, ACKNOWLEDGE, CNP, MISSING = 4, 12, 17, 0x81, 0xc0
+SEND_ONLY, ACKNOWLEDGE, CNP, MISSING = 4, 17, 0x81, 0xc0
 NAK = 3
 # The ECN bits of a traffic class (RFC 3168).
 ECT_0, CE = 2, 3

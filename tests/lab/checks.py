@@ -18,10 +18,10 @@ FINDS = "debug.finds."
 NO_SHEAVES = "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"
 
 
-def kunit_tests(folder=None):
+def kunit_tests():
     """The names of the tests that the sources have for KUnit, by suite."""
     found = {}
-    for path in sorted((folder or config.CHECKOUT / "rust").rglob("*.rs")):
+    for path in sorted((config.CHECKOUT / "rust").rglob("*.rs")):
         text = strip(path.read_text(encoding="utf-8"))
         # A suite is a module within a file: it ends with the first brace that is not indented.
         for match in re.finditer(r"kunit_tests\(\s*(\w+)\s*\).*?^mod \w+ \{$(.*?)^\}$", text, re.S | re.M):

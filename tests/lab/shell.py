@@ -99,11 +99,11 @@ def chroot_command(root, command, cwd="/", env=None, writable=False, binds=()):
     return in_namespace("\n".join(lines))
 
 
-def in_good_order(argv, timeout=None, **kw):
+def in_good_order(argv, **kw):
     """`subprocess.run`, but a program that is to end before its time is asked to: a laboratory has guests to end."""
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, **kw) as proc:
         try:
-            out, _ = proc.communicate(timeout=timeout)
+            out, _ = proc.communicate()
         except BaseException:
             end_in_good_order(proc)
             raise

@@ -26,7 +26,6 @@ def kernel(release, version, image="linux-binary", modules=True, source=True, kb
     return found
 
 
-OLD = kernel("7.2.9+deb13-amd64", "7.2.9-1~bpo13+1")
 GOOD = kernel("7.2.12+deb13-amd64", "7.2.12-1~bpo13+1")
 
 

@@ -6,8 +6,6 @@ import unittest
 
 from tests.lab import check, rules
 
-TEST = "#[cfg(test)]\nmod tests {\n%s\n}\n"
-DUAL = "// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB\n"
 SINGLE = "// SPDX-License-Identifier: GPL-2.0\n"
 COPIES = "use crate::sys::memory::{\n    Runs,\n    UserMemory, //\n};\n"
 

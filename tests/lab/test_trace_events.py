@@ -185,8 +185,8 @@ class Calls(unittest.TestCase):
     """Calls of the libraries, as uprobes tell of them."""
 
     @staticmethod
-    def call(at, text, thread=88):
-        return f"  prog-{thread}      [000] DNZff {at / 1000:12.6f}: {text}"
+    def call(at, text):
+        return f"  prog-88      [000] DNZff {at / 1000:12.6f}: {text}"
 
     def test_a_nest(self):
         begun = [self.call(0, "ferroce_call__ibv_create_qp: (0x7f10)"), self.call(0.01, "ferroce_call__ibv_cmd_create_qp: (0x7f20)"),

@@ -20,7 +20,7 @@ PATHS = (
 )
 
 
-def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60, kind="rc"):
+def talk(ends, family, mtu, *options, size=4096, iters=ITERS, kind="rc"):
     """One run; returns what both have printed."""
     def side(end):
         # A datagram is as long as the port carries.
@@ -28,7 +28,7 @@ def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60, kind="rc
         return [f"ibv_{kind}_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT),
                 *packets, "-s", str(size), "-n", str(iters), "-c", "-r", "100", *options]
 
-    outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
+    outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, 60)
     for out in outs:
         # The program reports damaged data in its output alone.
         require("invalid data" not in out, f"damaged data at MTU {mtu}, {size} bytes")

@@ -240,7 +240,7 @@ def firewall(_report):
             if done.returncode and "not supported" in done.stdout:
                 raise Skipped("this kernel has no nftables")
             require(not done.returncode, f"nft: {done.stdout}")
-        _, packets = talk_and_count(ends)
+        talk_and_count(ends)
         shown = command(["nft", "list", "chain", "inet", "lab", "input"], netns=ends[1].netns).stdout
         seen = int(re.search(r"counter packets (\d+)", shown).group(1))
         # It counts what it sees: a batch is one there.

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from contextlib import contextmanager
 
 from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
 from tests.guest.programs import program
