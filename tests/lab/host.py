@@ -270,7 +270,7 @@ def aarch64_build(root):
 def tests(runs=None):
     """Every host test, quick ones first; a fuzzer makes so many runs, or as many as each needs."""
     found = [
-        Test("host.rules", "house rules: unsafe, SPDX, rooms, width, words, one version, commands, links",
+        Test("host.rules", "house rules: unsafe, SPDX, rooms, width, limits on time, one version, commands, links",
              house_rules, lane="python"),
         Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
         Test("host.page", "the page of ferroce trace in a browser: rows, filters, headers, without a script", pages, lane="python"),

@@ -57,7 +57,7 @@ class Kind:
         return config.digest(parts)
 
     def folder(self, root):
-        """Where it is: such as FERROCE_DEBUG_KERNEL says, or in the cache."""
+        """Where it is: such as FERROCE_UM_DEBUG_KERNEL says, or in the cache."""
         told = os.environ.get(f"FERROCE_{self.name.upper().replace('-', '_')}_KERNEL")
         return Path(told or config.cache() / f"{self.name}-{self.recipe(root)}")
 
