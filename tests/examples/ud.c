@@ -96,14 +96,12 @@ int main(int argc, char **argv)
 	out = made("ibv_reg_mr", ibv_reg_mr(pd, memory, SIZE, 0));
 	in = made("ibv_reg_mr", ibv_reg_mr(pd, memory + SIZE, SIZE, IBV_ACCESS_LOCAL_WRITE));
 
-
 	/*
 	 * Step 4: a completion queue for each way. In a common one nothing would say which comes first: the answer may be
 	 * there before it is reported that the datagram was sent.
 	 */
 	sent = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
 	received = made("ibv_create_cq", ibv_create_cq(context, 16, NULL, NULL, 0));
-
 
 	/* Step 5: a queue pair. */
 	attributes.qp_type = IBV_QPT_UD;

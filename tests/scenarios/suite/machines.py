@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Scenarios that run once more where things go another way: on one processor nothing can be handed to another one, and
 with the kernel's mitigations, which that machine has too, each call through a pointer and each entry is another one; on
-eight there is more than one other CPU to choose; sid
-has another rdma-core, and aarch64 other structures, atomic instructions and barriers."""
+eight there is more than one other CPU to choose; sid has another rdma-core, and aarch64 other structures, atomic instructions
+and barriers."""
 
 import os
 import re

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues, queue pairs and their connection. */
-#include <rdma/ib_cache.h>
 #include "kuser.h"
 
 const char *const way_names[WAYS] = { "direct", "softirq", "workqueue", "unbound", "by hand" };

@@ -6,9 +6,6 @@
 #include "pair.h"
 
 #include <grp.h>
-#include <linux/capability.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
 #define RXE "posts by write(), which is refused then"
 

@@ -2,9 +2,6 @@
 /* Cases about multicast groups: who gets a datagram, how often, and when this host is a member. */
 #include "datagrams.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 /* Queue pair 0 is that of a, the others belong to the device of b. */
 enum { CROWD = 5, GROUPS = 2, ROOM = 8192, SPARE = 2, WARM = 0x77777777 };
 
