@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All of them in one program: to link proptest and the core's crate a dozen times takes longer than
-//! to run them.
+//! All of them in one program: to link proptest and the core's crate for each takes longer than to
+//! run most of them.
 
 mod batch_shape;
 mod each_packet;
