@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """`ferroce trace show`: what packets mean beside each other, also where they were captured twice or lost."""
 
+import heapq
+import random
 import struct
 import unittest
+from collections import Counter
 
 from command.trace.data import data
 from command.trace.trace import load
@@ -206,3 +209,136 @@ class Places(unittest.TestCase):
         self.assertEqual((got["packets"], got["frames"]), (4, 8))
         self.assertEqual(got["conversations"][0]["rows"][0]["seen"], {"in": 0, "out": 3})
         self.assertEqual(got["conversations"][0]["requests"]["left"]["retransmitted"], 0)
+
+
+class Model:
+    """A requester and a responder that go back, with a network between them that loses packets; times in microseconds."""
+
+    WAY, TIMEOUT, WINDOW = 20, 3000, 16
+    # Of each hundred packets.
+    LOSS = 8
+
+    def __init__(self, seed):
+        self.draw = random.Random(seed)
+        self.psn = self.draw.randrange(1 << 24)
+        # Of each packet: opcode and payload.
+        self.packets = []
+        for _ in range(12):
+            length = self.draw.randrange(1, 6)
+            self.packets += [(4, 64)] if length == 1 else [(0, 256), *[(1, 256)] * (length - 2), (2, 64)]
+        self.left, self.right, self.lost = [], [], Counter()
+        self.una = self.cursor = self.highest = self.expected = self.repeated = self.stamp = 0
+        self.silent = self.sending = False
+        self.events = []
+        self.begin()
+
+    def begin(self):
+        """Runs until all is acknowledged."""
+        self.timer = self.now = 0
+        self.go()
+        while self.una < len(self.packets):
+            self.now, _, what, value = heapq.heappop(self.events)
+            getattr(self, what)(value)
+
+    def after(self, delay, what, value=0):
+        """Something happens later; what happens at one time happens in the order in which it was planned."""
+        self.timer += 1
+        heapq.heappush(self.events, (self.now + delay, self.timer, what, value))
+
+    def passes(self, packet, near, far, what, value):
+        """A packet leaves, and arrives unless it is lost. The first ones are spared, so that both captures have begun."""
+        near.append((self.now, packet))
+        if len(near) > 6 and self.draw.randrange(100) < self.LOSS:
+            self.lost[bytes(packet)] += 1
+            return
+        far.append((self.now + self.WAY, packet))
+        self.after(self.WAY, what, value)
+
+    def go(self):
+        if not self.sending:
+            self.sending = True
+            self.after(1, "send")
+
+    def send(self, _):
+        """The next request, and the one after it."""
+        self.sending = False
+        if self.cursor < min(len(self.packets), self.una + self.WINDOW):
+            number, (opcode, length) = self.cursor, self.packets[self.cursor]
+            self.repeated += number < self.highest
+            self.cursor += 1
+            self.highest = max(self.highest, self.cursor)
+            self.passes(request(self.psn + number & 0xffffff, opcode, bytes(length)), self.left, self.right, "arrive", number)
+            self.wait()
+            self.go()
+
+    def wait(self):
+        self.stamp += 1
+        self.after(self.TIMEOUT, "expire", self.stamp)
+
+    def expire(self, stamp):
+        """The timer: nothing has happened since it was started."""
+        if stamp == self.stamp:
+            self.back(self.una)
+
+    def back(self, number):
+        self.cursor = number
+        self.go()
+
+    def arrive(self, number):
+        """A request comes to the responder."""
+        if number == self.expected:
+            self.expected, self.silent = number + 1, False
+            if self.packets[number][0] in (2, 4):
+                self.say(number, 0x1f)
+        elif number > self.expected and not self.silent:
+            self.silent = True
+            self.say(self.expected, NAK_SEQUENCE)
+        elif number < self.expected:
+            self.say(self.expected - 1, 0x1f)
+
+    def say(self, number, syndrome):
+        self.passes(answer(self.psn + number & 0xffffff, syndrome), self.right, self.left, "told", (number, syndrome))
+
+    def told(self, said):
+        number, syndrome = said
+        before, self.una = self.una, max(self.una, number + (syndrome == 0x1f))
+        if syndrome == NAK_SEQUENCE and number >= before:
+            self.back(number)
+        elif self.una > before:
+            self.cursor = max(self.cursor, self.una)
+            self.wait()
+            self.go()
+
+
+class Models(unittest.TestCase):
+    """Runs of a model, of which everything is known."""
+
+    @staticmethod
+    def of(packets, ahead=0):
+        return pcap([(BEGIN + (at + ahead) * US, ethernet(packet)) for at, packet in sorted(packets, key=lambda one: one[0])])
+
+    def test_losses(self):
+        sums = Counter()
+        for seed in range(50):
+            with self.subTest(seed=seed):
+                model = Model(seed)
+                alone = data(load([("x", self.of(model.left))]), False)["conversations"]
+                ahead = random.Random(seed).choice((0, 3_200_000, -70))
+                both = data(load([("x", self.of(model.left)), ("y", self.of(model.right, ahead))]), False)["conversations"]
+                for talks in (alone, both):
+                    self.assertEqual(len(talks), 1)
+                    asked = talks[0]["requests"]["left"]
+                    self.assertEqual((asked["retransmitted"], asked["duplicates"], asked["late"]), (model.repeated, 0, 0))
+                    self.assertEqual(asked["packets"], len(model.packets) + model.repeated)
+                    self.assertEqual(asked["unanswered"], 0)
+                    self.assertTrue(all(message["done"] is not None and message["whole"] for message in talks[0]["messages"]))
+                    self.assertEqual(sum(message["packets"] for message in talks[0]["messages"]), len(model.packets))
+                lost = Counter((row["opcode"], row["psn"], row["to"]) for row in both[0]["rows"]
+                               if row["fate"] == "lost" and len(row["seen"]) == 1)
+                want = Counter()
+                for packet, times in model.lost.items():
+                    want[packet[28], int.from_bytes(packet[37:40], "big"),
+                         "right" if packet[12:16] == request(0)[12:16] else "left"] += times
+                self.assertEqual(lost, want)
+                sums += Counter(asked["causes"])
+        self.assertGreater(min(sums["sequence NAK"], sums["timeout"]), 30, sums)

@@ -4,6 +4,8 @@
 
 use ferroce_core::quota::ObjectKind::{self, Ah, Context, Cq, Mr, Mw, Pd, Qp, Srq};
 use ferroce_core::quota::{Permit, Quotas};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
 
 const KINDS: [ObjectKind; 8] = [Context, Pd, Ah, Cq, Qp, Mr, Mw, Srq];
 
@@ -29,4 +31,24 @@ fn as_many_objects_as_reported_and_not_one_more() {
         drop(permits);
         assert_eq!(quotas.used(kind), 0);
     }
+}
+
+#[test]
+fn many_threads_together_get_no_more_than_the_limit() {
+    let (quotas, most) = (Arc::new(Quotas::new(u32::MAX)), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let mut permits = Vec::new();
+                    for _ in 0..Pd.limit() / 2 {
+                        permits.extend(Permit::take(quotas.clone(), Pd));
+                        most.fetch_max(quotas.used(Pd), Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= Pd.limit());
+    assert_eq!((quotas.used(Pd), Arc::strong_count(&quotas)), (0, 1));
 }

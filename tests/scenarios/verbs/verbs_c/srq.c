@@ -218,6 +218,30 @@ static void rules_of_memory(enum ibv_qp_type type)
 	close_crowd();
 }
 
+CASE("queues.srq-empty", "with nothing there the sender waits, or is told", CROWD)
+{
+	struct connection impatient = usual;
+
+	open_crowd(IBV_QPT_RC, 2, 16);
+	send_to(0, 1, 3000, 7);
+	expect_none(&c.a[0], 20, "there is no receive");
+	MUST(offer(1));
+	expect_both(&c.a[0], 1, &c.b[0], 1, "the SEND that waited");
+	compare(p.b.buf + SLOT, 3000, 7, "the message that waited");
+	impatient.rnr_retry = 0;
+	MUST(to_state(&c.a[1], IBV_QPS_RESET));
+	MUST(to_state(&c.b[1], IBV_QPS_RESET));
+	connect_sides(&c.a[1], &c.b[1], impatient);
+	send_to(1, 2, 100, 1);
+	expect(&c.a[1], 2, IBV_WC_RNR_RETRY_EXC_ERR, "the SEND that may not wait");
+	/* A WRITE needs none; one with immediate data does. */
+	post_at(&c.a[0], IBV_WR_RDMA_WRITE_WITH_IMM, 3, 0, 100, &p.b, 0);
+	expect_none(&c.a[0], 20, "there is no receive");
+	MUST(offer(3));
+	expect_both(&c.a[0], 3, &c.b[0], 3, "the WRITE that waited");
+	close_crowd();
+}
+
 CASE("queues.srq-rules", "what is refused, and whose memory counts", .rxe = "counts the memory of the queue pair",
      CROWD)
 {
