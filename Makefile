@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# make shell        opens a prompt in the fast guest, a kernel that runs as a program, with two RDMA devices; make shell
-#                   DIR=folder shows it that one
-# make um CMD=...   runs a command there; make um-debug CMD=... with a kernel full of checks
-# make run CMD=...  runs one in a virtual machine with Debian's kernel
+# make shell        opens a prompt in a virtual machine with two RDMA devices; make shell DIR=folder shows it that one
+# make run CMD=...  runs a command there instead
+# make um           opens a prompt in the fast guest, a kernel that runs as a program; make um CMD=... runs a command there
+# make um-debug     the same with a kernel full of checks
 # make trace EXAMPLE=rnr  runs an example of tests/examples there and draws its packets: build/trace/rnr.html
 # make pcaps        makes small captures there with a comment on each packet, for Wireshark: build/pcaps
 # make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um, um-debug or stock
@@ -71,7 +71,7 @@ deb:
 	@$(LAB) deb
 
 shell:
-	@$(LAB) um $(if $(DIR),--dir '$(DIR)')
+	@$(LAB) prompt $(if $(DIR),--dir '$(DIR)')
 
 # CMD goes by the environment, so that its quotes stay as they are.
 run: export FERROCE_CMD = $(value CMD)

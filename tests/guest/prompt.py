@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 
-from tests.guest.fabric import add_links, batch, join, no_dad, two_ends
+from tests.guest.fabric import add_links, batch, join, no_dad, two_ends, wait_until
 from tests.judges import leaks
 
 # What the guest has beside the programs of the root: `left` and `right` run a command in a namespace, `listening` waits
@@ -25,6 +25,8 @@ WORK = "/work"
 BEGUN = "begun"
 # What kmemleak found, where the kernel has it.
 LOST = "lost"
+# The console behind the host's terminal, where wanted.json names no other.
+CONSOLE = "/dev/hvc0"
 PROMPT = "ferroce:\\w# "
 
 
@@ -72,7 +74,9 @@ def run(wanted):
 
 def shell(wanted, text):
     """A prompt on the console; what this process prints itself is in the log."""
-    with open(wanted["console"], "r+b", buffering=0) as tty:
+    console = wanted["console"]
+    wait_until("the console is there", lambda: os.path.exists(console))
+    with open(console, "r+b", buffering=0) as tty:
         subprocess.call(["stty", "sane", "rows", str(wanted["rows"]), "cols", str(wanted["columns"])], stdin=tty)
         tty.write(text.replace("\n", "\r\n").encode())
         return subprocess.call(["setsid", "--ctty", "--wait", "bash", "--norc", "-i"], cwd=WORK,

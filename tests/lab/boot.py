@@ -190,10 +190,12 @@ class Guest:
     # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
     GRACE = 45
 
-    def __init__(self, root, work, agent, kvm=True, extra=(), env=None, counting=False, machine=MACHINES[""], folders=None):
+    def __init__(self, root, work, agent, kvm=True, extra=(), env=None, counting=False, machine=MACHINES[""], folders=None,
+                 more=""):
         """`work` is a fresh folder; `agent` the command to run in the guest; `extra` shell lines that finish the
         root before the boot, with its path in $M. `counting`: one processor, emulated, whose clock moves by a
-        nanosecond with each instruction. `folders` of the host are at the places in the guest that they are named by."""
+        nanosecond with each instruction. `folders` of the host are at the places in the guest that they are named by;
+        `more` is for the command line of qemu."""
         self.root = root
         self.work = Path(work)
         self.results = self.work / "results"
@@ -204,6 +206,7 @@ class Guest:
         self.counting = counting
         self.machine = machine
         self.folders = {"/srv/results": self.results, **(folders or {})}
+        self.more = more
         self.began = time.monotonic()
         self.proc = None
         self.script = self._script(agent, extra, env or {})
@@ -231,7 +234,8 @@ class Guest:
         changes = f"{mnt}/changes"
         vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes) + MONITOR)} {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
-                   + ("" if self.kvm else f" -cpu {self.machine.cpu}") + (" -icount shift=0" if self.counting else ""))
+                   + ("" if self.kvm else f" -cpu {self.machine.cpu}") + (" -icount shift=0" if self.counting else "")
+                   + f" {self.more}".rstrip())
         if self.machine.suite:
             agent = f"sh /srv/lab/tests/guest/udev.sh {agent}"
         vng += ["--exec", f"exec env FOLDERS={q(' '.join(self.folders))} {sets} sh /root.sh {agent}"]

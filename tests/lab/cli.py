@@ -60,6 +60,7 @@ def parser():
     word("shell", "a shell in the root, for a look around", shell, command)
     for name, kind in um.KINDS.items():
         word(name, "a prompt, or a command, in the fast guest", in_fast_guest, shown, limit, command, kind=kind)
+    word("prompt", "a prompt in a guest with two devices", lambda root, args: prompt.shell(root, with_module(), args.dir), shown)
     word("run", "run a command in a guest with two devices, with its output and exit status", in_prompt, shown, limit, command)
     return top
 

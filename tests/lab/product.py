@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.guest.scenario import PATIENCE
-from tests.lab import config, um
-from tests.lab.locks import lock
+from tests.lab import config
 from tests.lab.say import Bad
 from tests.lab.shell import kill_group
 
@@ -130,11 +129,8 @@ PROMPT = r"^ferroce:/work# $"
 
 
 def shell(_root):
-    """`make shell`: a message, a prompt on a terminal that behaves like one, and what the message names works. It waits until
-    nobody has the fast guest."""
+    """`make shell`: a message, a prompt on a terminal that behaves like one, and what the message names works."""
     with project() as folder:
-        with lock(um.LOCK, lambda whose: f"the fast guest runs for {whose}"):
-            pass
         screen = Screen(["make", "--no-print-directory", "shell", f"DIR={folder}"])
         try:
             hello = screen.until(PROMPT)

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make run`, `make shell` and `make um`: a guest with RDMA, with a folder of the host in it."""
+"""`make shell` and `make run`: a guest with RDMA, with a folder of the host in it."""
 
 import contextlib
 import fcntl
 import json
 import os
+import select
 import shlex
+import shutil
+import signal
+import socket
 import struct
 import sys
+import tempfile
 import termios
 import time
+import tty
 from functools import partial
 from pathlib import Path
 
-from tests.guest.prompt import BEGUN, WORDS, WORK
+from tests.guest.prompt import BEGUN, CONSOLE, WORDS, WORK
 from tests.lab import boot, build, say
 from tests.lab.say import LabError
 from tests.lab.suite import MOST_REPEATED, Follower, emulation_failed, environment
 
 STATUS = "status"
+# A folder of the host's, where sockets may have short names.
+SOCKETS = "/tmp"
 
 
 def root_lines(install):
@@ -44,12 +52,12 @@ def status_of(vm):
         return DIED
 
 
-def stock(root, with_module, folder, command):
+def stock(root, with_module, folder, command, extra_qemu=""):
     install = build.install_lines(root) if with_module else []
-    return guest(root, install, folder, command, partial(boot.Guest, kvm=boot.kvm_works(root)))
+    return guest(root, install, folder, command, partial(boot.Guest, kvm=boot.kvm_works(root), more=extra_qemu))
 
 
-def guest(root, install, folder, command, kind, console=None):
+def guest(root, install, folder, command, kind, console=CONSOLE):
     """A guest that is to run a command, or a prompt where there is none, with a folder of the host at /work."""
     folder = Path(folder).resolve()
     if not folder.is_dir():
@@ -105,13 +113,87 @@ def terminal_size():
     return rows or 24, columns or 80
 
 
+def shell(root, with_module, folder):
+    # Who closes the terminal's window ends the guest: reading says so, too, and leaves time to end it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # The name of a socket is short; that of a checkout need not be.
+    place = tempfile.mkdtemp(prefix="ferroce-", dir=SOCKETS)
+    path = f"{place}/console"
+
+    def make():
+        return stock(root, with_module, folder, None,
+                     f"-chardev socket,id=prompt,path={shlex.quote(path)},server=on,wait=off "
+                     "-device virtio-serial-pci,id=prompts -device virtconsole,bus=prompts.0,chardev=prompt")
+
+    def attend(vm):
+        say.step(f"boot ({vm.how})")
+        vm.start()
+        try:
+            relay(vm, path)
+        finally:
+            vm.stop()
+
+    try:
+        # What a person's last command came to is no verdict.
+        return DIED if attended(make, attend) == DIED else 0
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def as_it_was(keys):
-    """Leaves the terminal as it was found, if this is one."""
+    """Leaves the terminal as it was found, if this is one; gives whether it is."""
     before = termios.tcgetattr(keys) if os.isatty(keys) else None
     try:
-        yield
+        yield before is not None
     finally:
         if before:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+
+def connect(vm, path):
+    """The guest's console, when qemu has made it; nothing when the guest dies before."""
+    while vm.alive():
+        console = socket.socket(socket.AF_UNIX)
+        try:
+            console.connect(path)
+            return console
+        except OSError:
+            console.close()
+            time.sleep(0.1)
+    return None
+
+
+def relay(vm, path):
+    """Joins the terminal and the guest's console, until the guest ends."""
+    console = connect(vm, path)
+    if console is None:
+        return
+    keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    sources = [console, keys]
+    # The guest may go, or the terminal.
+    with console, as_it_was(keys) as is_terminal, contextlib.suppress(OSError):
+        if is_terminal:
+            tty.setraw(keys)
+        while vm.alive():
+            for source in select.select(sources, [], [], 0.2)[0]:
+                data = os.read(source if source is keys else source.fileno(), 65536)
+                if source is console:
+                    if not data:
+                        return
+                    write_all(screen, data)
+                elif data:
+                    console.sendall(data)
+                elif is_terminal:
+                    # Nobody is at the terminal any more.
+                    return
+                else:
+                    # The end of a file that is read in place of a terminal.
+                    sources.remove(keys)
+                    console.sendall(b"\x04")
+
+
+def write_all(fd, data):
+    while data:
+        data = data[os.write(fd, data):]
