@@ -182,7 +182,7 @@ fn sent_again_for_a_loss() {
             let lost = outcome.tally.lost;
             let timeouts = u64::from(world.endpoints[0].requester.counters().timeouts);
             let most = match peers {
-                Peers::Keep => lost + lost / 4 + 16 + timeouts * packets,
+                Peers::Keep => lost + lost / 2 + 16 + timeouts * packets,
                 // What was in flight, and the probe that told.
                 Peers::Drop | Peers::Terse => (lost + timeouts) * (packets.min(WINDOW) + 1),
             };
