@@ -72,16 +72,31 @@ def guest(root, install, folder, command, kind, console=CONSOLE):
     return vm
 
 
-def run(make, limit):
-    """Runs a command in the guest that `make` makes and passes on its output and its exit status. Another guest is booted
-    where the emulator failed before the command had begun: see suite.py."""
-    deadline = time.monotonic() + limit
+def attended(make, attend):
+    """The exit status of a guest that `make` makes and `attend` starts and sees to its end, or what that returns where it
+    ended it early. Another one is booted where the emulator failed before the guest had begun: see suite.py."""
     for _ in range(MOST_REPEATED + 1):
         vm = make()
+        early = attend(vm)
+        if early is not None:
+            return early
+        begun = vm.kvm or (vm.results / BEGUN).exists()
+        fault = "" if begun else emulation_failed(vm.console_tail(2000))
+        if not fault:
+            break
+        say.step(f"the emulated machine failed while it booted ({fault}, in {vm.console}); boot another")
+    return status_of(vm)
+
+
+def run(make, limit):
+    """Runs a command in the guest that `make` makes and passes on its output and its exit status."""
+    deadline = time.monotonic() + limit
+
+    def attend(vm):
         say.step(f"boot ({vm.how})")
         follower = Follower(vm.output)
 
-        def pass_on(follower=follower):
+        def pass_on():
             sys.stdout.buffer.write(follower.more())
             sys.stdout.buffer.flush()
 
@@ -96,12 +111,9 @@ def run(make, limit):
         finally:
             vm.stop()
         pass_on()
-        begun = vm.kvm or (vm.results / BEGUN).exists()
-        fault = "" if begun else emulation_failed(vm.console_tail(2000))
-        if not fault:
-            break
-        say.step(f"the emulated machine failed while it booted ({fault}, in {vm.console}); boot another")
-    return status_of(vm)
+        return None
+
+    return attended(make, attend)
 
 
 def terminal_size():
