@@ -319,9 +319,9 @@ impl Workqueues {
     /// Queues a softirq: a ULP has posted. Returns `false` if it is queued already, and so has not
     /// looked yet.
     ///
-    /// It runs on this CPU, but after ib_mad on another one: that posts for all connections in
-    /// turn, with interrupts disabled, and a datagram makes its sender's CPU do the work of both
-    /// ends. Whoever connects a thousand would do that besides, late, in ksoftirqd.
+    /// It runs on this CPU, but for ib_mad on another one. The CPU that sends a management datagram
+    /// over veth does the work of both ends: a process that connects to many peers would wait for
+    /// that in each step.
     pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) -> bool {
         let (queue, work) = (&self.notifications, Arc::from(qp));
         let queued = match qp.is_management() {

@@ -260,8 +260,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     }
 
     /// Nothing was heard of the oldest packet for the ACK timeout: goes back to it. But if the peer
-    /// is known to keep what is behind it, its hole alone is sent again; the answer says what else
-    /// is missing.
+    /// is known to keep what is behind it, it alone is sent again: what else is missing follows
+    /// when it has arrived.
     pub(super) fn timed_out(&mut self, now: u64, sink: &mut impl FnMut(SendCompletion)) {
         if !self.recovery.lost() {
             self.end_head(Status::RetryExcErr, vendor::RETRY, sink);

@@ -21,7 +21,7 @@
 //! | a packet leaves | the probe waits from now on; if it is the oldest, the ACK timeout begins |
 //! | the oldest packet is acknowledged | all retries are back, the window opens |
 //! | NAK, implied NAK, timeout | a retry is spent, the window shrinks, all is sent again |
-//! | timeout with holes | the same, but the oldest hole alone is sent again |
+//! | timeout with holes | the same, but the oldest packet alone is sent again |
 //! | report, READ response behind a gap | what is missing is a hole, which is sent again alone |
 //! | RNR NAK | an RNR retry is spent, and after a back-off one packet is sent alone |
 //! | two round trips of silence | one packet is sent again with an ACK request: the probe |
