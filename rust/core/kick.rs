@@ -255,6 +255,7 @@ mod tests {
     /// A queue that has failed, with so many WQEs to be flushed.
     struct Failed {
         offload: Offload<u32>,
+        here: u32,
         activity: Activity,
         left: u32,
         flushed: u32,
@@ -265,6 +266,7 @@ mod tests {
         fn new(left: u32) -> Self {
             Self {
                 offload: Offload::default(),
+                here: 0,
                 activity: Activity::Flush,
                 left,
                 flushed: 0,
@@ -280,7 +282,7 @@ mod tests {
 
         fn point(&self) -> SchedPoint<u32> {
             SchedPoint {
-                here: 0,
+                here: self.here,
                 now: 0,
                 in_flight: InFlight::Nothing,
             }
@@ -385,8 +387,10 @@ mod tests {
         let mut queue = Failed::new(9);
         kick(&mut queue, Kick::Progress(Progress::default()));
         let flushed = queue.flushed;
+        queue.here = 1;
         assert!(!kick(&mut queue, Kick::Doorbell));
         assert_eq!(queue.flushed, flushed);
+        queue.here = 0;
         finish(&mut queue);
         assert_eq!(queue.left, 0);
     }

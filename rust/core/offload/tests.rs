@@ -97,6 +97,17 @@ mod offload {
     }
 
     #[test]
+    fn events_on_the_cpu_of_a_near_worker_transmit_too() {
+        let mut offload = Offload::default();
+        assert_eq!(offload.leave(2), near(2));
+        let idle = |cpu| at(cpu, InFlight::Awaited);
+        assert_eq!(offload.event(idle(2), UNSENT), Decision::Send);
+        assert_eq!(offload.event(idle(1), UNSENT), Decision::Nothing);
+        // It still runs, and ends the wait.
+        assert!(offload.has_worker());
+    }
+
+    #[test]
     fn one_cpu_sends_while_packets_are_in_flight() {
         let mut offload = Offload::default();
         assert_eq!(ring(&mut offload, 0, InFlight::Nothing), Decision::Send);
