@@ -12,6 +12,9 @@
 //! would have to spin, has other packets to execute. But not where both send: what follows for the
 //! QP would have to go there, too.
 //!
+//! A request for a long READ goes to the CPU of the responder's process, which sends the data then.
+//! Where it arrives the requester may poll, and would share its CPU with who sends.
+//!
 //! Packets of one QP stay in order, as with receive flow steering (RFS): a QP remembers its
 //! last [`QueuedBatch`]. Until that is executed, all that arrives for the QP goes to the same
 //! backlog; from then on each batch chooses anew. The wait for a backlog ends: its CPU serves it in
@@ -41,6 +44,15 @@ const BULK_PACKET: u32 = 1 << 10;
 #[inline(always)]
 pub const fn is_bulk_packet(len: u32) -> bool {
     len >= BULK_PACKET
+}
+
+/// Fewest bytes that a long READ asks for: as many as one invocation sends in a softirq.
+const LONG_READ: u32 = 64 << 10;
+
+/// Whether a READ of so many bytes is a long one.
+#[inline]
+pub const fn is_long_read(len: u32) -> bool {
+    len >= LONG_READ
 }
 
 /// Packets in a backlog beyond which no other QP joins it. Its batches are executed where they
@@ -91,8 +103,10 @@ pub struct BacklogState {
     pub served: u32,
     /// Packets that wait.
     pub waiting: u32,
-    /// Its CPU gets no bulk: see [`Punctuality::is_late`] and [`sends_bulk`].
-    pub declines: bool,
+    /// Its CPU does not serve it in time: [`Punctuality::is_late`].
+    pub late: bool,
+    /// Its CPU sends bulk: [`sends_bulk`].
+    pub sends: bool,
 }
 
 /// How long who has sent bulk is taken to send more, in [`tick`]s: 0.1 s.
@@ -130,6 +144,8 @@ pub struct Arrived {
     pub sends: bool,
     /// Another CPU, which holds the queue that this is for, while this CPU sends nothing.
     pub held_by: Option<u32>,
+    /// The CPU that sends what this packet asks for, a long READ.
+    pub asks: Option<u32>,
 }
 
 /// Decides for what has arrived.
@@ -156,14 +172,19 @@ pub fn steer(
     let cpu = match is_bulk {
         true if arrived.sends => None,
         true => choose(),
-        false => arrived.held_by,
+        false => arrived.held_by.or(arrived.asks),
     };
     let Some(cpu) = cpu else {
         return Steer::Here;
     };
     let found = backlog(cpu);
-    // What is for a queue that is held waits for its holder here as well.
-    match found.waiting < JOINABLE && !(is_bulk && found.declines) {
+    let declines = match (is_bulk, arrived.held_by) {
+        (true, _) => found.late || found.sends,
+        // What is for a queue that is held waits for its holder here as well.
+        (false, Some(_)) => false,
+        (false, None) => found.late,
+    };
+    match found.waiting < JOINABLE && !declines {
         true => Steer::To(cpu),
         false => Steer::Here,
     }
@@ -281,8 +302,7 @@ mod tests {
     fn batch(bytes: Option<u32>) -> Arrived {
         Arrived {
             bytes,
-            sends: false,
-            held_by: None,
+            ..Arrived::default()
         }
     }
 
@@ -290,7 +310,7 @@ mod tests {
         move |_| BacklogState {
             served,
             waiting,
-            declines: false,
+            ..BacklogState::default()
         }
     }
 
@@ -305,10 +325,15 @@ mod tests {
     #[test]
     fn bulk_stays_while_the_other_cpu_declines() {
         let late = |_| BacklogState {
-            declines: true,
+            late: true,
             ..BacklogState::default()
         };
         assert_eq!(steer(None, batch(BULK), late, || Some(3)), Steer::Here);
+        let sends = |_| BacklogState {
+            sends: true,
+            ..BacklogState::default()
+        };
+        assert_eq!(steer(None, batch(BULK), sends, || Some(3)), Steer::Here);
         let held_by = Some(5);
         let held = Arrived {
             held_by,
@@ -400,6 +425,27 @@ mod tests {
             let long = at(0, JOINABLE);
             assert_eq!(steer(None, held, long, || Some(3)), Steer::Here);
         }
+    }
+
+    #[test]
+    fn a_long_read_goes_to_the_cpu_that_sends_it() {
+        let asked = Arrived {
+            asks: Some(5),
+            sends: true,
+            ..Arrived::default()
+        };
+        let busy = |late| {
+            move |_| BacklogState {
+                late,
+                sends: true,
+                ..BacklogState::default()
+            }
+        };
+        assert_eq!(steer(None, asked, busy(false), || None), Steer::To(5));
+        assert_eq!(steer(None, asked, busy(true), || None), Steer::Here);
+        let long = at(0, JOINABLE);
+        assert_eq!(steer(None, asked, long, || None), Steer::Here);
+        assert!(is_long_read(1 << 20) && !is_long_read(4096));
     }
 
     #[test]

@@ -126,7 +126,8 @@ pub(super) struct Steering {
     sent_at: Atomic<u32>,
     /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
     last: Atomic<u64>,
-    /// The [`code`] of the CPU that holds the send queue to send bulk.
+    /// The [`code`] of the CPU that sends bulk: it holds the send queue, or what it could not send
+    /// yet leaves from there.
     sender: Atomic<u32>,
 }
 
@@ -152,18 +153,21 @@ impl Steering {
         }
     }
 
-    /// The send queue will be unlocked. Notes in `backlogs` if bulk was sent since [`Self::sends`].
+    /// The send queue will be unlocked, with something `unsent` in it or not. Notes in `backlogs` if
+    /// bulk was sent since [`Self::sends`].
     #[inline(always)]
-    pub(super) fn sent(&self, backlogs: &Backlogs) {
+    pub(super) fn sent(&self, unsent: bool, backlogs: &Backlogs) {
         if self.sender.load(Relaxed) != code(None) {
-            self.sender.store(code(None), Relaxed);
+            if !unsent {
+                self.sender.store(code(None), Relaxed);
+            }
             let sent_at = tick(work::now());
             self.sent_at.store(sent_at, Relaxed);
             backlogs.sent_bulk(sent_at);
         }
     }
 
-    /// The other CPU that holds the send queue to send bulk.
+    /// The other CPU that sends bulk.
     #[inline]
     pub(super) fn sender(&self) -> Option<u32> {
         numbered(self.sender.load(Relaxed)).filter(|cpu| *cpu != Cpu::current().number())
@@ -221,7 +225,7 @@ impl Backlogs {
     }
 
     /// Whether a packet for the QP `qpn` is executed on another CPU, whose backlog has it now.
-    /// `held_by` holds the queue that it is for, and `elsewhere` names a CPU for bulk batches.
+    /// `single` says what a single packet is for, and `elsewhere` names a CPU for bulk batches.
     #[inline(always)]
     pub(super) fn takes(
         &self,
@@ -229,11 +233,12 @@ impl Backlogs {
         steering: &Steering,
         packet: &RxPacket<'_>,
         counters: &Counters,
-        held_by: Option<u32>,
+        single: Arrived,
         elsewhere: impl FnOnce() -> Option<Cpu>,
     ) -> bool {
         let nothing_waits = steering.last.load(Relaxed) == 0;
-        if nothing_waits && packet.next().is_none() && held_by.is_none() {
+        let stays = single.held_by.or(single.asks).is_none();
+        if nothing_waits && packet.next().is_none() && stays {
             return false;
         }
         let here = self.cpus.get(Cpu::current().index());
@@ -248,7 +253,8 @@ impl Backlogs {
                 let arrived = Arrived {
                     bytes: packet.batch_len(),
                     sends: sends_bulk(steering.sent_at.load(Relaxed), now),
-                    held_by: held_by.filter(|_| !here.sends_bulk(now)),
+                    held_by: single.held_by.filter(|_| !here.sends_bulk(now)),
+                    ..single
                 };
                 let Some(to) = self.choose(steering, arrived, now, elsewhere) else {
                     here.next_here.store(next_address(packet), Relaxed);
@@ -384,7 +390,8 @@ impl Backlog {
         BacklogState {
             served: self.served.load(Acquire),
             waiting,
-            declines: self.punctuality.is_late(waiting, now) || self.sends_bulk(now),
+            late: self.punctuality.is_late(waiting, now),
+            sends: self.sends_bulk(now),
         }
     }
 

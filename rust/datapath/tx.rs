@@ -143,7 +143,7 @@ pub(super) fn send(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
         peer,
         left_at,
         ..
-    } = send;
+    } = &mut *send;
     let backlogs = &ctx.directory.backlogs;
     let sender = Sender { qp, wqes, ctx };
     let more = match (requester, peer) {
@@ -157,7 +157,7 @@ pub(super) fn send(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
         (AnyRequester::Datagram(datagrams), _) => send_datagrams(datagrams, sender, left_at),
         (_, None) => false,
     };
-    qp.steering.sent(backlogs);
+    qp.steering.sent(send.requester.has_unsent(), backlogs);
     more
 }
 
