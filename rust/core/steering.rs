@@ -12,8 +12,10 @@
 //! would have to spin, has other packets to execute. But not where both send: what follows for the
 //! QP would have to go there, too.
 //!
-//! A request for a long READ goes to the CPU of the responder's process, which sends the data then.
-//! Where it arrives the requester may poll, and would share its CPU with who sends.
+//! A request for a long READ goes to another CPU as well, which sends the data then: where it
+//! arrives the requester may poll, and would share its CPU with who sends. What arrives behind it
+//! follows for a while ([`lingers`]): no response may overtake the data, which may still wait in
+//! that CPU's part of the network stack.
 //!
 //! Packets of one QP stay in order, as with receive flow steering (RFS): a QP remembers its
 //! last [`QueuedBatch`]. Until that is executed, all that arrives for the QP goes to the same
@@ -117,11 +119,26 @@ pub const fn tick(now: u64) -> u32 {
     (now >> 20) as u32
 }
 
-/// Whether a QP or CPU that has sent bulk in this [`tick`], or never (0), is sending still. Who has
-/// not sent for 52 days is taken for one that does, once.
+/// Whether a QP or CPU that has sent bulk in this [`tick`], or never (0), is sending still.
 pub const fn sends_bulk(sent_at: u32, now: u64) -> bool {
+    is_recent(sent_at, now, SENDING)
+}
+
+/// How long the data of a long READ may wait in the network stack of the CPU that has sent it, in
+/// [`tick`]s.
+const LINGERING: u32 = 4;
+
+/// Whether the data may wait there still of a long READ that was left to another CPU in this
+/// [`tick`], or never (0).
+pub const fn lingers(left_at: u32, now: u64) -> bool {
+    is_recent(left_at, now, LINGERING)
+}
+
+/// Whether `at`, if that is not 0 for never, lies less than so many ticks back. After 52 days a
+/// time is taken for a recent one, once.
+const fn is_recent(at: u32, now: u64, ticks: u32) -> bool {
     // The time may be read before another CPU notes the next one.
-    tick(now).wrapping_sub(sent_at).wrapping_add(1) <= SENDING
+    tick(now).wrapping_sub(at).wrapping_add(1) <= ticks
 }
 
 /// Where to execute what has arrived.
@@ -144,8 +161,10 @@ pub struct Arrived {
     pub sends: bool,
     /// Another CPU, which holds the queue that this is for, while this CPU sends nothing.
     pub held_by: Option<u32>,
-    /// The CPU that sends what this packet asks for, a long READ.
+    /// The CPU that is to send what this packet asks for, a long READ.
     pub asks: Option<u32>,
+    /// Data of the QP may still wait on the CPU of its last batch: [`lingers`].
+    pub lingers: bool,
 }
 
 /// Decides for what has arrived.
@@ -161,7 +180,7 @@ pub fn steer(
 ) -> Steer {
     if let Some(place) = last {
         let found = backlog(place.cpu);
-        if place.is_waiting(found.served) {
+        if arrived.lingers || place.is_waiting(found.served) {
             return match found.waiting < MOST_PACKETS {
                 true => Steer::To(place.cpu),
                 false => Steer::Overtaking,
@@ -446,6 +465,22 @@ mod tests {
         let long = at(0, JOINABLE);
         assert_eq!(steer(None, asked, long, || None), Steer::Here);
         assert!(is_long_read(1 << 20) && !is_long_read(4096));
+    }
+
+    #[test]
+    fn nothing_overtakes_the_data_of_a_long_read() {
+        let place = QueuedBatch { cpu: 2, number: 1 };
+        let behind = Arrived {
+            lingers: true,
+            ..Arrived::default()
+        };
+        let executed = at(1, 0);
+        assert_eq!(steer(Some(place), behind, &executed, || None), Steer::To(2));
+        let later = Arrived::default();
+        assert_eq!(steer(Some(place), later, &executed, || None), Steer::Here);
+        let now = 1 << 40;
+        assert!(lingers(tick(now), now) && !lingers(0, now));
+        assert!(!lingers(tick(now) - LINGERING, now));
     }
 
     #[test]

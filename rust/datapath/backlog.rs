@@ -12,6 +12,7 @@
 use crate::core::steering::{
     code,
     is_bulk_packet,
+    lingers,
     numbered,
     sends_bulk,
     steer,
@@ -124,6 +125,8 @@ pub(super) struct Steering {
     homes: Atomic<u32>,
     /// The [`tick`] in which the QP last sent bulk.
     sent_at: Atomic<u32>,
+    /// The [`tick`] in which a long READ was last left to another CPU.
+    left_at: Atomic<u32>,
     /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
     last: Atomic<u64>,
     /// The [`code`] of the CPU that sends bulk: it holds the send queue, or what it could not send
@@ -136,6 +139,7 @@ impl Default for Steering {
         Self {
             homes: Atomic::new(0),
             sent_at: Atomic::new(0),
+            left_at: Atomic::new(0),
             last: Atomic::new(0),
             sender: Atomic::new(code(None)),
         }
@@ -254,6 +258,7 @@ impl Backlogs {
                     bytes: packet.batch_len(),
                     sends: sends_bulk(steering.sent_at.load(Relaxed), now),
                     held_by: single.held_by.filter(|_| !here.sends_bulk(now)),
+                    lingers: lingers(steering.left_at.load(Relaxed), now),
                     ..single
                 };
                 let Some(to) = self.choose(steering, arrived, now, elsewhere) else {
@@ -261,6 +266,9 @@ impl Backlogs {
                     return false;
                 };
                 counters.inc(Counter::Steered);
+                if single.asks.is_some() {
+                    steering.left_at.store(tick(now), Relaxed);
+                }
                 *arriving = Some(Arriving::new(qpn, to));
             }
             self.add(&mut arriving, steering, packet)
