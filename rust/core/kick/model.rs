@@ -89,6 +89,10 @@ const MTU: u32 = 256;
 const STEP: u64 = 500;
 /// Far above what anything takes that is not lost.
 const ACK_TIMEOUT: u64 = 100_000_000;
+/// The shortest one of the module.
+const SHORT_TIMEOUT: u64 = 8_000_000;
+/// More of those than there are retries.
+const LATE: u64 = 10 * SHORT_TIMEOUT;
 
 /// A responder's memory that takes and has everything.
 struct Anything;
@@ -151,8 +155,10 @@ struct Nature {
     loses: Option<u32>,
     /// The local stack refuses one packet in so many, if any.
     refuses: Option<u32>,
-    /// The QP has an ACK timeout.
-    timed: bool,
+    /// The ACK timeout of the QP.
+    timeout: Option<u64>,
+    /// Workers are late at times, by [`LATE`].
+    late: bool,
     /// The process may run on one CPU only, so no worker is invited.
     alone: bool,
     /// All messages are of one packet, so a run is seldom too short.
@@ -166,7 +172,8 @@ impl Nature {
             seed,
             loses: None,
             refuses: None,
-            timed: true,
+            timeout: Some(ACK_TIMEOUT),
+            late: false,
             alone: seed % 3 == 0,
             short: seed % 2 == 0,
         }
@@ -220,7 +227,7 @@ impl Model {
             sq_psn: Psn::new(0xff_fff0),
             retry_cnt: 7,
             rnr_retry: 7,
-            ack_timeout_ns: nature.timed.then_some(ACK_TIMEOUT),
+            ack_timeout_ns: nature.timeout,
             max_rd_atomic: 2,
             ecn: false,
         });
@@ -451,6 +458,7 @@ impl Model {
                 1 => self.other = Other::Wanted,
                 2 => self.other = Other::Stolen,
                 3..=5 => self.other = Other::Free,
+                6..=7 if self.nature.late => self.wait_for_workers(),
                 _ => {}
             },
             _ => {}
@@ -458,6 +466,24 @@ impl Model {
         if self.timer.is_some_and(|at| at <= self.now) {
             self.expire(here);
         }
+    }
+
+    /// For a while no worker runs, and everything else happens.
+    fn wait_for_workers(&mut self) {
+        let until = self.now + LATE;
+        loop {
+            let here = self.below(CPUS);
+            if let Some(from) = self.requests.iter().position(|queue| !queue.is_empty()) {
+                self.receive_request(from as u32);
+            } else if !self.responses.is_empty() {
+                self.receive_response(here);
+            } else if self.timer.is_some_and(|at| at <= until) {
+                self.expire(here);
+            } else {
+                break;
+            }
+        }
+        self.now = self.now.max(until);
     }
 
     /// One thing that must happen, if there is any: nothing that hangs on a timer.
@@ -766,7 +792,7 @@ fn a_network_that_loses_nothing_needs_no_timer() {
 fn a_queue_without_a_timeout_goes_on_too() {
     for seed in 1..=500 {
         let mut model = Model::new(Nature {
-            timed: false,
+            timeout: None,
             ..Nature::calm(seed)
         });
         model.live();
@@ -789,14 +815,26 @@ fn what_is_lost_is_retransmitted() {
     );
 }
 
+/// The ACK timeout spends no retry on what a worker has not sent: no lateness ends the connection.
+#[test]
+fn a_late_worker_costs_no_retries() {
+    let sum = live(1000, |seed| Nature {
+        loses: Some(8 + (seed % 4) as u32 * 30),
+        timeout: Some(SHORT_TIMEOUT),
+        late: true,
+        ..Nature::calm(seed)
+    });
+    assert!(sum.counters.timeouts > 100, "{:?}", sum.counters);
+}
+
 /// What the local stack refuses leaves later, in every state, also where nobody else repeats it.
 #[test]
 fn what_is_refused_is_sent_later() {
-    for timed in [false, true] {
+    for timeout in [None, Some(ACK_TIMEOUT)] {
         for seed in 1..=500 {
             let mut model = Model::new(Nature {
                 refuses: Some(2 + (seed % 4) as u32 * 30),
-                timed,
+                timeout,
                 ..Nature::calm(seed)
             });
             model.live();
@@ -804,7 +842,7 @@ fn what_is_refused_is_sent_later() {
             assert_eq!(
                 (counters.timeouts, counters.seq_naks),
                 (0, 0),
-                "seed {seed} {timed}: {counters:?}"
+                "seed {seed} {timeout:?}: {counters:?}"
             );
         }
     }

@@ -450,11 +450,23 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if self.deadline().is_none_or(|at| at > now) {
             return Progress::default();
         }
+        let timeout = self.recovery.retry.timeout_at(true);
+        if timeout.is_some_and(|at| at <= now) && self.is_to_be_sent_again(now) {
+            // It has not left because a worker is late, and until it has, nobody can answer.
+            self.recovery.retry.postpone(now);
+        }
         if self.recovery.on_deadline(self.flight(), now) {
             self.count(1, |counters| &mut counters.timeouts);
             self.timed_out(now, sink);
         }
         self.settle(sink)
+    }
+
+    /// Whether the oldest packet was given up, and neither left again nor was refused since.
+    fn is_to_be_sent_again(&self, now: u64) -> bool {
+        let missing = self.recovery.holes.next(now);
+        let is_missing = missing.is_some_and(|(oldest, _)| oldest == self.una);
+        (self.in_flight() == 0 || is_missing) && !self.recovery.retry.has_wait()
     }
 
     /// Completes all WQEs in order: failed ones with their own status, the others with

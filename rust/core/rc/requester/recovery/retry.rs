@@ -160,6 +160,11 @@ impl Retry {
         self.refused_since = None;
     }
 
+    /// The same, but as to what the local stack refuses the timeout has run on.
+    pub(in super::super) fn postpone(&mut self, now: u64) {
+        self.since = now;
+    }
+
     /// Spends a retry; `false` if none was left.
     pub(super) fn take(&mut self) -> bool {
         match self.left.checked_sub(1) {
@@ -233,7 +238,7 @@ impl Retry {
 
     /// Whether a back-off has begun and not ended.
     #[inline]
-    pub(super) const fn has_wait(&self) -> bool {
+    pub(in super::super) const fn has_wait(&self) -> bool {
         self.wait.is_some()
     }
 
@@ -254,7 +259,7 @@ impl Retry {
     /// When the ACK timeout expires, given whether packets wait for an acknowledgement. It does not
     /// run during an RNR back-off.
     #[inline]
-    pub(super) fn timeout_at(&self, outstanding: bool) -> Option<u64> {
+    pub(in super::super) fn timeout_at(&self, outstanding: bool) -> Option<u64> {
         if self
             .wait
             .is_some_and(|wait| wait.reason == Reason::Receiver)

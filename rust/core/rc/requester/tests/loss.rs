@@ -261,6 +261,12 @@ fn progress_gives_the_retries_back() {
     }
     let deadline = rig.requester.deadline().unwrap();
     assert!(!rig.tick(deadline).has_failed());
+    // As long as nothing is sent, nothing is overdue.
+    for _ in 0..9 {
+        let deadline = rig.requester.deadline().unwrap();
+        assert!(!rig.tick(deadline).has_failed());
+    }
+    rig.send();
     let deadline = rig.requester.deadline().unwrap();
     assert!(rig.tick(deadline).has_failed());
 }
