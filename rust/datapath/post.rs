@@ -20,7 +20,6 @@ use crate::core::offload::budget::HelperVerdict;
 use crate::core::offload::stream::Position;
 use crate::core::offload::{
     Decision,
-    InFlight,
     Offload,
     SchedPoint,
     Worker,
@@ -141,17 +140,10 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
     #[inline(always)]
     fn point(&self) -> SchedPoint<Cpu> {
         let now = self.ctx.now;
-        let in_flight = if self.qp.is_management() {
-            // Management datagrams need no order, and ib_mad posts on every CPU: a worker on the
-            // CPU of the last one would be late.
-            InFlight::Nothing
-        } else {
-            self.send.in_flight(now)
-        };
         SchedPoint {
             here: Cpu::current(),
             now,
-            in_flight,
+            in_flight: self.send.in_flight(now),
         }
     }
 

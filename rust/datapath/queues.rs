@@ -93,7 +93,7 @@ pub(super) struct SendQueue {
     pub(super) local: bool,
     /// The round in which a timer last polled the ring.
     pub(super) round: u32,
-    /// When packets that are not acknowledged (UC, UD) last left.
+    /// When packets of UC last left.
     pub(super) left_at: Option<Known>,
     /// Raise `IBV_EVENT_SQ_DRAINED` when the queue is drained.
     pub(super) notify_drained: bool,
@@ -255,9 +255,10 @@ impl SendQueue {
                 InFlight::Awaited
             }
             AnyRequester::Reliable(_) => InFlight::Unbounded,
-            // UD promises no order, and a worker on the other CPU might be late (`is_watched`).
-            AnyRequester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
-            AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => match self.left_at {
+            // UD promises no order, and a worker on another CPU might be late: for a process that
+            // is not watched, and for ib_mad, which posts on every CPU.
+            AnyRequester::Datagram(_) => InFlight::Nothing,
+            AnyRequester::Unreliable(_) => match self.left_at {
                 Some(at) if now.saturating_sub(at.get()) < TIME_TO_LEAVE => InFlight::Unbounded,
                 _ => InFlight::Nothing,
             },

@@ -151,10 +151,14 @@ pub(super) fn send(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
             send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Unreliable(requester), Some(peer)) => {
-            *left_at = Known::new(sender.ctx.now);
-            send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
+            let (now, next) = (sender.ctx.now, requester.next_psn());
+            let more = send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN);
+            if requester.next_psn() != next {
+                *left_at = Known::new(now);
+            }
+            more
         }
-        (AnyRequester::Datagram(datagrams), _) => send_datagrams(datagrams, sender, left_at),
+        (AnyRequester::Datagram(datagrams), _) => send_datagrams(datagrams, sender),
         (_, None) => false,
     };
     qp.steering.sent(send.requester.has_unsent(), backlogs);
@@ -360,13 +364,8 @@ fn requeue_responses(
     }
 }
 
-/// Sends datagrams up to the budget. Returns whether there are more. `left_at` is when packets last
-/// left.
-fn send_datagrams(
-    datagrams: &mut Datagrams,
-    sender: Sender<'_, '_, '_>,
-    left_at: &mut Option<Known>,
-) -> bool {
+/// Sends datagrams up to the budget. Returns whether there are more.
+fn send_datagrams(datagrams: &mut Datagrams, sender: Sender<'_, '_, '_>) -> bool {
     let Datagrams {
         queue,
         qkey,
@@ -376,7 +375,6 @@ fn send_datagrams(
         sender,
         qkey: *qkey,
         ah_path,
-        left_at,
     };
     send::send(queue, &mut tx, SEGMENTS_PER_RUN)
 }
@@ -388,7 +386,6 @@ struct DatagramTx<'q, 't, 'a> {
     qkey: u32,
     /// Destination of the last datagram.
     ah_path: &'t mut Option<AhPath>,
-    left_at: &'t mut Option<Known>,
 }
 
 impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
@@ -435,7 +432,6 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
             datagram.give(ah_path, ctx)
         } else {
             ctx.moved(segment.len);
-            *self.left_at = Known::new(ctx.now);
             datagram.add(ah_path, ctx)
         };
         sent.map_err(|AccessError| SendError::Local(Status::LocProtErr))

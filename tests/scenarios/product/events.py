@@ -6,6 +6,7 @@ import random
 import re
 import socket
 import struct
+import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from tests.guest import flavour
 from tests.guest.fabric import acquaint, counters, grown, pair, wait_until, write
 from tests.guest.netlink import in_netns
 from tests.guest.peer import exchange
+from tests.guest.programs import both_running
 from tests.guest.relay import Relay
 from tests.guest.scenario import SEED, command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
-from tests.scenarios.messages.pingpong import talk
+from tests.scenarios.messages.pingpong import PORT, talk
 
 TRACEFS = "/sys/kernel/tracing"
 # A buffer of our own, which no other scenario's events fill.
@@ -225,3 +227,18 @@ def unload(report):
         with pair() as ends:
             talk(ends, 4, 1024, iters=3)
         require(len(named(taken(), "complete")) == 12, "not each completion has an event")
+
+
+@scenario("trace.moved", 60, rxe="rdma_rxe has no trace events")
+def moved(_report):
+    """A process goes on on another CPU, and its datagrams leave there: they need no order, so no worker sends them."""
+    cpus = os.sched_getaffinity(0)
+    with pair() as ends, recording() as stop:
+        server, client = (["ibv_ud_pingpong", "-d", end.dev, "-g", end.gid(4), "-p", PORT, "-n", 2000] for end in ends)
+        with both_running(server, [*client, ends[0].tcp], ends, PORT) as (_, proc):
+            while proc.poll() is None:
+                for cpu in cpus:
+                    os.sched_setaffinity(proc.pid, {cpu})
+                    time.sleep(0.002)
+        served = Counter(event.field["by"] for event in named(stop(), "doorbell"))
+    require(served["INLINE"] > 2000 and not served["NEAR"], f"doorbells are served by {dict(served)}")
