@@ -327,6 +327,12 @@ void ferroce_uncharge_pinned(struct mm_struct *mm, unsigned long pages)
 	mmdrop(mm);
 }
 
+/* Whether not the process of this memory calls. One that ends has no memory any more. */
+bool ferroce_is_of_another(const struct mm_struct *mm)
+{
+	return current->mm != mm && !(current->flags & PF_EXITING);
+}
+
 /*
  * vmalloc_user() does not account. What it has besides is a flag that
  * remap_vmalloc_range() asks for. A process that asks for too much gets an

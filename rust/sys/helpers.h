@@ -100,6 +100,7 @@ void ferroce_timer_start(struct hrtimer *timer, u64 at);
 /* Memory. */
 struct mm_struct *ferroce_charge_pinned(unsigned long pages);
 void ferroce_uncharge_pinned(struct mm_struct *mm, unsigned long pages);
+bool ferroce_is_of_another(const struct mm_struct *mm);
 void *ferroce_alloc_shared(unsigned long size);
 void ferroce_free_shared(void *base);
 int ferroce_map_shared(struct vm_area_struct *vma, void *base,

@@ -77,7 +77,7 @@ impl Drop for Charge {
 struct SharedPages {
     base: NonNull<u8>,
     /// Dropped after the pages are freed. ULPs pin nothing.
-    _charge: Option<Charge>,
+    charge: Option<Charge>,
 }
 
 impl SharedPages {
@@ -91,7 +91,7 @@ impl SharedPages {
         // INVARIANT: As allocated above.
         Ok(Self {
             base: NonNull::new(base.cast::<u8>()).ok_or(ENOMEM)?,
-            _charge: charge,
+            charge,
         })
     }
 }
@@ -154,6 +154,14 @@ impl Ring {
             shared,
             node: Some(node),
         })
+    }
+
+    /// Whether the ring is that of a process, and another one is at work: it takes the queue away.
+    pub fn is_taken_away(&self) -> bool {
+        // SAFETY: By the type invariant.
+        let charge = unsafe { self.shared.as_ref() }.charge.as_ref();
+        // SAFETY: By the type invariant of the charge.
+        charge.is_some_and(|it| unsafe { bindings::ferroce_is_of_another(it.mm.as_ptr()) })
     }
 
     /// Stores in this ring where to map its successor.

@@ -460,7 +460,8 @@ impl Drop for QpObject {
         if let Ok(directory) = Directory::current() {
             directory.remove(&mut self.qp);
         }
-        if let (QpPoster::Process { .. }, true) = (&self.poster, self.qp.port.is_leaving()) {
+        let is_leaving = self.qp.port.is_leaving() || self.qp.sq.is_taken_away();
+        if let (QpPoster::Process { .. }, true) = (&self.poster, is_leaving) {
             // The process has not requested this, and waits.
             post::fail_and_flush(&self.qp);
         }

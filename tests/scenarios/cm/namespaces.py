@@ -7,10 +7,12 @@ from contextlib import ExitStack, contextmanager
 from tests.guest import flavour
 from tests.guest.fabric import (
     IB, batch, gid_of, join, link_add, link_del, no_dad, pair, two_ends, wait_active, wait_until, wire)
+from tests.guest.programs import listens as listens_on_tcp
 from tests.guest.programs import running, tail
 from tests.guest.rdma_cm import connections, listens
 from tests.guest.scenario import PATIENCE, command, last_line, require, scenario
 from tests.scenarios.cm.cm import PINGS
+from tests.scenarios.messages.pingpong import PORT
 
 
 def rping(side, address):
@@ -100,7 +102,8 @@ def links(netns):
 
 @scenario("cm.exclusive", 120)
 def each_its_own(_report):
-    """Exclusive mode: each namespace sees its own device and no other, and rping goes from one to the other."""
+    """Exclusive mode: each namespace sees its own device and no other, and rping goes from one to the other. A program
+    that polls notices that its device is moved."""
     with connections(), exclusive(), owned() as ends:
         for end in ends:
             for where in ("ea", "eb", None):
@@ -112,3 +115,27 @@ def each_its_own(_report):
             with running(with_sysfs(client.netns, *rping("-c", server.ip4)), out=c_out) as asker:
                 judge(asker, c_out)
                 ended_well(listener, s_out)
+        with both_pinging(ends) as (proc, _):
+            move(server.dev, server.netns, client.netns)
+            proc.wait(timeout=60 * PATIENCE)
+            move(server.dev, client.netns, server.netns)
+
+
+@contextmanager
+def both_pinging(ends):
+    """Endless traffic of two programs that poll. Yields them."""
+    with ExitStack() as stack:
+        procs = []
+        for end, peer in zip(ends, ([], [ends[0].ip4])):
+            gids = f"cd {IB}/{end.dev}/ports/1/gids && grep -l {gid_of(end.ip4)} *"
+            gid = command(with_sysfs(end.netns, "sh", "-c", gids)).stdout.split()[0]
+            procs.append(stack.enter_context(running(with_sysfs(
+                end.netns, "ibv_rc_pingpong", "-d", end.dev, "-g", gid, "-p", PORT, "-n", 1 << 30, *peer))))
+            wait_until("the server listens", lambda: listens_on_tcp(procs[0].pid, PORT) or len(procs) == 2)
+        wait_until("they are connected", lambda: "state RTS" in command(["rdma", "res", "show", "qp"], netns=ends[0].netns).stdout)
+        yield procs
+
+
+def move(dev, old, new):
+    command(["rdma", "dev", "set", dev, "netns", new], netns=old)
+    wait_until(f"{dev} has been moved", lambda: dev in links(new))
