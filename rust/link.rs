@@ -11,7 +11,8 @@
 //!
 //! Locks: the RTNL comes before the lock of the list. A link enters the list under both; events are
 //! under the RTNL. So a link is either refused, because its netdev is leaving, or the event finds
-//! it in the list, even if its RDMA device does not exist yet.
+//! it in the list, even if ib_core does not find its RDMA device: because it is just made, or moved
+//! to another network namespace. The device looks there once it is found ([`Holding::has_left`]).
 
 use crate::sys::ib::device::{
     unregister_all,
@@ -299,7 +300,6 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
         check_suitable(name, netdev)?;
 
         let (reservation, underlay) = Reservation::new(&self.list, &self.namespaces, name, netdev)?;
-        let id = reservation.id;
         let keep_open = self.sockets.keep_open(name, underlay.resident())?;
         // Dropped from left to right: the sockets are closed before another link may open them.
         let hold: Hold = KBox::new((keep_open, reservation), GFP_KERNEL)?;
@@ -312,19 +312,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
             error
         })?;
 
-        // The netdev may have left before its event could find the RDMA device.
-        let is_leaving = self
-            .list
-            .lock()
-            .links
-            .iter()
-            .any(|link| link.id == id && link.is_leaving);
-
-        if is_leaving {
-            Self::take_down(netdev);
-            return Err(ENODEV);
-        }
-        // Nor could the notifier of an added address.
+        // The notifier of an added address could not find it before.
         if !is_followed(netdev) {
             Self::add_gids_of(netdev);
         }
@@ -376,7 +364,23 @@ impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
 
 /// Held by a device and dropped last: while it exists, the netdev is taken and the sockets of its
 /// namespace are open. Dropped where sleeping is permitted.
-pub type Hold = KBox<dyn Send + Sync>;
+pub type Hold = KBox<dyn Holding>;
+
+/// What a [`Hold`] holds.
+pub trait Holding: Send + Sync {
+    /// Whether the netdev has left. May sleep.
+    fn has_left(&self) -> bool;
+}
+
+impl<R: Receiver> Holding for (KeepOpen<R>, Reservation) {
+    fn has_left(&self) -> bool {
+        let (_, reservation) = self;
+        let list = reservation.list.lock();
+        let mut links = list.links.iter();
+
+        links.any(|link| link.id == reservation.id && link.is_leaving)
+    }
+}
 
 /// Creates the RDMA devices.
 pub trait Factory: 'static {

@@ -115,7 +115,7 @@ pub struct Device {
     /// The netdev below.
     pub(super) underlay: Underlay,
     /// Keeps the netdev taken and its sockets open. Dropped last.
-    _hold: Hold,
+    hold: Hold,
 }
 
 /// A permit for an object of a device.
@@ -131,7 +131,7 @@ impl Device {
             guid: guid_of(underlay.netdev().mac()),
             quotas: Arc::new(Quotas::new(most_objects), GFP_KERNEL)?,
             underlay,
-            _hold: hold,
+            hold,
         })
     }
 
@@ -227,6 +227,14 @@ impl ib::query::RdmaDevice for Device {
         attr.max_pkeys = 1;
         // 4.096 us times 2 to this power.
         attr.local_ca_ack_delay = 15;
+    }
+
+    fn has_lost_netdev(&self) -> bool {
+        let has_left = self.hold.has_left();
+        if has_left {
+            self.lose_netdev();
+        }
+        has_left
     }
 
     fn port_state(&self) -> PortState {

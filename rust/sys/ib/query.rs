@@ -182,6 +182,9 @@ pub trait RdmaDevice: Send + Sync + 'static {
 
     /// Fills in the limits of the device.
     fn limits(&self, attr: &mut DeviceLimits);
+    /// Whether the netdev has left, and no event of it can have found the device since it was made
+    /// or moved to another network namespace. If so, the device leaves next. May sleep.
+    fn has_lost_netdev(&self) -> bool;
     /// The state of the port.
     fn port_state(&self) -> PortState;
     /// Fills the counters of the port, without those of queue pairs that are counted apart.
@@ -276,6 +279,15 @@ operations! {
         immutable: &'a mut bindings::ib_port_immutable,
     ) -> Result {
         D::PORT.immutable(immutable);
+        Ok(())
+    }
+
+    /// From here on events find the device: it was registered, or is in another network namespace.
+    enable_driver(device: Live<'a, D>) -> Result {
+        if device.has_lost_netdev() {
+            // SAFETY: It is registered: who calls has a reference.
+            unsafe { bindings::ib_unregister_device_queued(device.reference().as_raw()) };
+        }
         Ok(())
     }
 
