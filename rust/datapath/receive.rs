@@ -105,16 +105,23 @@ impl Receiver for Input {
         Ctx::run(RunContext::Softirq, |ctx| receive(netns, packet, ctx)).unwrap_or(Verdict::Dropped)
     }
 
-    fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable) {
+    fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable<'_>) {
         // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Softirq, |ctx| {
             if let Some(port) = ctx.directory.port_at(netns, ifindex, ctx.rcu) {
                 let reason = match why {
                     Unreadable::IpHeader => Counter::DropIpHeader,
-                    Unreadable::NoMemory => Counter::DropNoMemory,
+                    Unreadable::NoMemory(_) => Counter::DropNoMemory,
                 };
                 trace::drop(move || traced::dropped(None, reason));
                 port.counters().inc(reason);
+            }
+            // Of a batch, whose headers are all alike, only this one may lack.
+            if let Unreadable::NoMemory(packet) = &why {
+                let bth = Bth::ref_from_prefix(packet.head()).ok().map(|(bth, _)| bth);
+                if let Some(qp) = qp_of(netns, bth.map(Bth::dest_qp), ctx) {
+                    finish_batch(qp, packet, ctx);
+                }
             }
         });
     }

@@ -326,10 +326,11 @@ static const u8 *ferroce_rx_next(const struct sk_buff *skb)
 /*
  * The skb is ours alone (IP unshares it) but its data may be shared with a
  * clone: it is only read. The transport header is where the data begins.
+ * After -ENOMEM the part of it is described that is linear.
  */
 int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 {
-	int below_vrf;
+	int below_vrf, err = 0;
 
 	rx->skb = skb;
 	rx->is_v6 = skb->protocol == htons(ETH_P_IPV6);
@@ -340,8 +341,8 @@ int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 		return -EPROTO;
 	rx->copied = skb_is_nonlinear(skb);
 	if (rx->copied && __skb_linearize(skb))
-		return -ENOMEM;
-	if (skb->len < sizeof(struct udphdr))
+		err = -ENOMEM;
+	if (skb_headlen(skb) < sizeof(struct udphdr))
 		return -EINVAL;
 
 	rx->ip = skb_network_header(skb);
@@ -358,9 +359,9 @@ int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 	}
 	rx->udp = skb->data;
 	rx->payload = skb->data + sizeof(struct udphdr);
-	rx->payload_len = skb->len - sizeof(struct udphdr);
+	rx->payload_len = skb_headlen(skb) - sizeof(struct udphdr);
 	rx->next = ferroce_rx_next(skb);
-	return 0;
+	return err;
 }
 
 void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info)

@@ -41,7 +41,7 @@ pub trait Receiver: 'static {
 
     /// Called in the same way for a packet that was dropped before it could become an
     /// [`RxPacket`]; it came in by the net device `ifindex`.
-    fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable);
+    fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable<'_>);
 
     /// Called when sockets have been closed, or a net device has left, and all calls for their
     /// packets have returned: of what was deferred, nothing waits for more to come. May sleep, and
@@ -50,13 +50,12 @@ pub trait Receiver: 'static {
 }
 
 /// Why a packet to our port cannot become an [`RxPacket`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum Unreadable<'a> {
     /// There are IPv4 options or IPv6 extension headers, or it came in IP fragments; RoCEv2 has
     /// none of these.
     IpHeader,
-    /// No memory to linearize it.
-    NoMemory,
+    /// No memory to linearize it. The payload of this one is what was linear.
+    NoMemory(RxPacket<'a>),
 }
 
 /// Fate of a packet; only drop monitors notice the difference.
@@ -265,24 +264,25 @@ impl Drop for KeptPacket {
 #[inline(always)]
 pub(super) unsafe fn open<'a>(
     skb: *mut bindings::sk_buff,
-) -> Result<RxPacket<'a>, (i32, Unreadable)> {
+) -> Result<RxPacket<'a>, (i32, Unreadable<'a>)> {
     let mut raw = bindings::ferroce_rx::default();
     // SAFETY: By the requirement above.
     let err = unsafe { bindings::ferroce_rx_open(skb, &mut raw) };
-    if err == 0 {
-        // INVARIANT: `ferroce_rx_open` has described the skb. The data may be shared with clones,
-        // which do not write to it either.
-        return Ok(RxPacket {
-            raw,
-            _skb: PhantomData,
-        });
+    let is_scarce = err == ENOMEM.to_errno();
+    if err != 0 && !is_scarce {
+        // A packet shorter than a UDP header does not come here.
+        return Err((raw.ifindex, Unreadable::IpHeader));
     }
-    // It is one of two, for a packet shorter than a UDP header does not come here.
-    let why = match err == ENOMEM.to_errno() {
-        true => Unreadable::NoMemory,
-        false => Unreadable::IpHeader,
+    // INVARIANT: `ferroce_rx_open` has described the skb, or its linear part. The data may be
+    // shared with clones, which do not write to it either.
+    let packet = RxPacket {
+        raw,
+        _skb: PhantomData,
     };
-    Err((raw.ifindex, why))
+    match is_scarce {
+        true => Err((packet.ifindex(), Unreadable::NoMemory(packet))),
+        false => Ok(packet),
+    }
 }
 
 /// The `encap_rcv` of our sockets.
