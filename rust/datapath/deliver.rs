@@ -330,6 +330,9 @@ pub(super) fn kept(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
 #[cold]
 fn some_kept(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     for _ in 0..KEPT_PER_RUN {
+        if !ctx.may_move() {
+            break;
+        }
         let AnyResponder::Reliable(responder) = &mut recv.responder else {
             return false;
         };
@@ -350,6 +353,8 @@ fn some_kept(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> 
         };
         let payload = bytes.get(parsed.payload_offset..).unwrap_or_default();
         let payload = payload.get(..parsed.payload_len).unwrap_or_default();
+        // No more than a packet.
+        ctx.moved(payload.len() as u32);
         request(recv, qp, &incoming, (None, Payload::Bytes(payload)), ctx);
     }
     let AnyResponder::Reliable(responder) = &recv.responder else {

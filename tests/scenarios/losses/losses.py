@@ -22,6 +22,7 @@ ASKING = ("-1", "-e", 1, "-t", 22)
 REQUESTS = {
     "a packet and its repetition": ("w", "8M", {("request", 3): 2}),
     "a packet, and twice a later one": ("s", "8M", {("request", 2): 1, ("request", 5): 2}),
+    "the first of more than one invocation executes": ("w", "100M", {("request", 1): 1}),
     "the last packet": ("s", "4M", {("request", 3): 1}),
     "the last two packets": ("w", "4M", {("request", 2): 1, ("request", 3): 1}),
     "the only packet": ("s", "1", {("request", 0): 1}),
