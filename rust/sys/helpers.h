@@ -33,6 +33,16 @@
 #include <rdma/uverbs_ioctl.h>
 #include "ferroce_trace.h"
 
+/*
+ * There a task may be preempted with BH disabled. But a change of a value spins
+ * for its readers (sys::sync::Changeable), a CPU is to stay online meanwhile
+ * (sys::work::Cpu), and spin_lock_irqsave() does not disable interrupts: a post
+ * would run softirqs under the locks of its caller (ferroce_bh_may_disable()).
+ */
+#ifdef CONFIG_PREEMPT_RT
+#error "ferroce does not work on PREEMPT_RT kernels: see helpers.h"
+#endif
+
 struct mm_struct;
 struct nlattr;
 struct scatterlist;

@@ -307,9 +307,7 @@ int ferroce_packet_memory_open(void)
 	shrinker->scan_objects = ferroce_pages_scan;
 	shrinker_register(shrinker);
 	ferroce_pages_shrinker = shrinker;
-	/* Disabling BH excludes no task on PREEMPT_RT. */
-	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
-		WRITE_ONCE(ferroce_pages_open, true);
+	WRITE_ONCE(ferroce_pages_open, true);
 	return 0;
 }
 
