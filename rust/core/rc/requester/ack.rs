@@ -260,12 +260,23 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     }
 
     /// Nothing was heard of the oldest packet for the ACK timeout: goes back to it. But if the peer
-    /// is known to keep what is behind it, it alone is sent again: what else is missing follows
-    /// when it has arrived.
+    /// is known to keep what is behind it, it alone is sent again, of a READ the request for all
+    /// that is missing of the piece: what else is missing follows when it has arrived.
+    ///
+    /// The peer may have answered with a count that was taken for a forger's, so the next answers
+    /// are heard whatever they count.
     pub(super) fn timed_out(&mut self, now: u64, sink: &mut impl FnMut(SendCompletion)) {
+        self.msn_agreed = 0;
         if !self.recovery.lost() {
             self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
-        } else if !self.recovery.holes.repeat_oldest(self.una, now) {
+            return;
+        }
+        let oldest = self.oldest();
+        let packets = self
+            .end_again(oldest)
+            .map_or(1, |end| end.wrapping_sub(oldest.packet));
+        let behind = self.una.wrapping_add(u64::from(packets));
+        if !self.recovery.holes.repeat_oldest(self.una, behind, now) {
             self.go_back();
         }
     }

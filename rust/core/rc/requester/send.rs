@@ -292,7 +292,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
 
     /// The packet behind those that are asked about with this one, which is in flight: it alone, or
     /// all responses of its piece up to one that was placed.
-    fn end_again(&self, at: SendCursor) -> Option<u32> {
+    pub(super) fn end_again(&self, at: SendCursor) -> Option<u32> {
         let slot = self.ring.get(at.index)?;
         let next = at.packet.saturating_add(1);
         if slot.request.op.reply() != Reply::Response {

@@ -155,16 +155,19 @@ impl<A: Spare> Holes<A> {
         Some(next.wrapping_sub(u64::from(self.behind)))
     }
 
-    /// The first packet of the hole that begins with the oldest one is due at once. `false` if
-    /// there is no such hole.
+    /// Of the hole that begins with the oldest packet what is before `rest` is due at once, which
+    /// is asked for as one. `false` if there is no such hole.
     #[cold]
-    pub(in super::super) fn repeat_oldest(&mut self, una: Sequence, now: u64) -> bool {
+    pub(in super::super) fn repeat_oldest(
+        &mut self,
+        una: Sequence,
+        rest: Sequence,
+        now: u64,
+    ) -> bool {
         let Some(oldest) = self.at(0).filter(|hole| hole.from == una) else {
             return false;
         };
-        let rest = una.wrapping_add(1);
-        let is_one = oldest.to <= rest;
-        if is_one {
+        if oldest.to <= rest {
             (oldest.again, oldest.at) = (None, now);
         } else {
             oldest.from = rest;

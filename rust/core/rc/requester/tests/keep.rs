@@ -3,6 +3,7 @@
 //! A peer that keeps what is behind a gap, and says so; a network that marks packets.
 
 use super::*;
+use crate::core::rc::requester::ack::MSN_TRUSTED;
 use crate::core::storage::NoMemory;
 
 /// A message of six packets from number 1 on is in flight, and a round trip takes 200 us.
@@ -211,6 +212,29 @@ fn both_ends_may_miss_something() {
     let _ = report(&mut rig, 7, 0b100);
     let _ = rig.tick(rig.now + 50_000);
     assert_eq!(asked(&mut rig), [(2, 768), (6, 256), (7, 512)]);
+}
+
+/// A READ request that the peer has not seen leaves whole after an ACK timeout, too: two parts would
+/// count as two messages there. Whatever the peer has counted by then, it is heard again.
+#[test]
+fn a_timeout_asks_for_a_whole_read_and_trusts_no_count() {
+    let mut rig = reading::<InPlace>();
+    rig.push(2, Operation::Send, 1);
+    assert_eq!(rig.numbers(), [7]);
+    rig.requester.set_ack_timeout(Some(4_000_000));
+    rig.requester.msn_agreed = MSN_TRUSTED;
+    let _ = report(&mut rig, 1, 0b100_0000);
+    let _ = rig.tick(rig.now + 50_000);
+    while rig.requester.counters().timeouts == 0 {
+        assert_eq!(asked(&mut rig), [(1, 1536)]);
+        let _ = rig.tick(rig.requester.deadline().unwrap());
+    }
+    assert_eq!(asked(&mut rig), [(1, 1536)]);
+    for n in 1..=6 {
+        early(&mut rig, n, (n == 1, n == 6)).unwrap();
+    }
+    let _ = rig.on_msn(7, ACK, 4);
+    assert_eq!(rig.ended().len(), 3);
 }
 
 /// An ACK for something else behind it, a wrong length, and a peer that does not say that it keeps
