@@ -330,6 +330,7 @@ impl Endpoint {
     pub fn receive(&mut self, content: &Content, more: bool, now: u64) -> Option<DropReason> {
         let mut dropped = Some(DropReason::NotReady);
         let mut progress = None;
+        let unexpected = self.requester.counters().unexpected_responses;
         match content {
             Content::Request(..) if self.serves() => {
                 dropped = self.execute(content);
@@ -353,6 +354,9 @@ impl Endpoint {
                 return dropped;
             }
             _ => {}
+        }
+        if self.requester.counters().unexpected_responses != unexpected {
+            self.forbid("the peer was taken for a forger".into());
         }
         if let Some(progress) = progress {
             dropped = None;
