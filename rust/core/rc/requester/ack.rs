@@ -97,7 +97,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
                 let end = sequence.wrapping_add(1);
                 self.acknowledged_up_to(end, now, sink);
                 if self.una < end {
-                    self.implied_loss(sink);
+                    self.implied_loss(sequence, now, sink);
                 }
             }
             AethSyndrome::RnrNak { timer } => self.on_rnr_nak(sequence, timer, now, sink),
@@ -237,13 +237,17 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     }
 
     /// An ACK or a response for a packet behind a READ implies that responses of the READ were lost
-    /// (IBTA 9.9.2.2, "implied NAK"). Once is enough until there is progress: packets in flight
-    /// will imply it again.
-    pub(super) fn implied_loss(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+    /// (IBTA 9.9.2.2, "implied NAK"). `by` is that packet.
+    pub(super) fn implied_loss(
+        &mut self,
+        by: Sequence,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
         let is_read = self
             .head()
             .is_some_and(|slot| slot.begun && slot.request.op.reply() == Reply::Response);
-        if !is_read || self.in_flight() == 0 || !self.recovery.honours_implied(self.una) {
+        if !is_read || self.in_flight() == 0 || !self.recovery.honours_implied(by, now) {
             return;
         }
         self.count(1, |counters| &mut counters.implied_naks);
@@ -291,7 +295,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     ) -> bool {
         self.acknowledged_up_to(sequence, now, sink);
         if self.una < sequence {
-            self.implied_loss(sink);
+            self.implied_loss(sequence, now, sink);
             return false;
         }
         if self.recovery.retry.has_rnr_nak() {
@@ -419,7 +423,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             .head()
             .is_some_and(|slot| slot.begun && sequence < slot.end());
         if !is_head {
-            self.implied_loss(sink);
+            self.implied_loss(sequence, now, sink);
             return;
         }
         let status = match code {

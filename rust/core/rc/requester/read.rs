@@ -159,7 +159,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if placed.is_none() {
             // The peer is at work.
             self.recovery.tail.defer(now);
-            self.implied_loss(sink);
+            self.implied_loss(sequence, now, sink);
         }
         Err(self.ignored(Ignored::Gap, sink))
     }

@@ -110,8 +110,8 @@ pub(super) struct LossRecovery<A: Spare> {
     pub(super) holes: Holes<A>,
     /// READ responses placed behind a missing one, of a peer that answers a part again alone.
     pub(super) placed: Ahead<A>,
-    /// The `una` for which an implied NAK was honoured.
-    implied_at: Option<Known>,
+    /// The newest packet whose answer has implied that `una` was lost.
+    implied_by: Option<Known>,
     /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
     reported_at: Option<Known>,
     /// When `una` was last retransmitted.
@@ -126,7 +126,7 @@ impl<A: Spare> LossRecovery<A> {
             tail: Tail::new(),
             holes: Holes::new(),
             placed: Ahead::new(),
-            implied_at: None,
+            implied_by: None,
             reported_at: None,
             repeated_at: None,
         }
@@ -216,10 +216,14 @@ impl<A: Spare> LossRecovery<A> {
 
     // Losses.
 
-    /// Whether to honour an implied NAK: once until there is progress.
-    pub(super) fn honours_implied(&mut self, una: Sequence) -> bool {
-        let una = Known::new(una);
-        core::mem::replace(&mut self.implied_at, una) != una
+    /// Whether to honour an implied NAK for the oldest packet: the first one, and, as a NAK, one
+    /// that comes of its repetition. That begins anew, behind what the first answer still brings.
+    pub(super) fn honours_implied(&mut self, by: Sequence, now: u64) -> bool {
+        let newest = core::mem::replace(&mut self.implied_by, Known::new(by));
+        let is_again = newest.is_some_and(|newest| by <= newest.get())
+            && self.repeated_at.is_some()
+            && !self.was_just_repeated(now);
+        (is_again || newest.is_none()) && (self.retry.honours_report() || newest.is_none())
     }
 
     /// Whether to honour a NAK for the oldest packet.
@@ -328,7 +332,7 @@ impl<A: Spare> LossRecovery<A> {
     /// Earlier loss reports no longer matter: the next one is news.
     #[inline]
     fn forget_losses(&mut self) {
-        self.implied_at = None;
+        self.implied_by = None;
         self.reported_at = None;
     }
 

@@ -55,6 +55,28 @@ fn a_loss_after_a_timeout_is_another_loss() {
     assert_eq!(rig.requester.counters().implied_naks, 2);
 }
 
+/// The first answer goes on for a while. What comes of another one is behind what came last.
+#[test]
+fn a_response_that_is_lost_again_is_asked_for_again() {
+    let mut rig = Rig::new();
+    rig.push(1, Operation::Read, 256 * 5);
+    rig.send();
+    let gap = |rig: &mut Rig, n| {
+        rig.now += 600_000;
+        let refused = rig.accept(n, false, false, 256).unwrap_err();
+        assert_eq!(refused.reason, Ignored::Gap);
+        rig.numbers()
+    };
+    for (n, again) in [(1, true), (2, false), (3, false), (1, true), (2, false)] {
+        assert_eq!(gap(&mut rig, n), if again { vec![0] } else { vec![] });
+    }
+    // Sooner than an answer could be.
+    let _ = gap(&mut rig, 2);
+    rig.now -= 500_000;
+    assert_eq!(gap(&mut rig, 1), []);
+    assert_eq!(rig.requester.counters().implied_naks, 3);
+}
+
 #[test]
 fn an_ack_behind_a_read_says_that_its_responses_were_lost() {
     let mut rig = Rig::new();
