@@ -25,6 +25,7 @@ use crate::core::memory::{
     Span, //
 };
 use crate::core::queue::wqe::{
+    are_apart,
     Data,
     KeyChange,
     RecvWqes, //
@@ -504,10 +505,16 @@ pub(super) fn read_response(
         Err(refused) => refused.progress,
         Ok(place) => {
             // A WQE that is answered by a response carries no inline data.
-            let sges = match wqes.data(place.slot) {
+            let sges_of = |slot| match wqes.data(slot) {
                 Data::Sges(sges) => sges,
                 Data::Inline(_) => &[],
             };
+            let sges = sges_of(place.slot);
+            let bytes = || place.offset..place.offset.saturating_add(place.len);
+            let is_apart = |slot| are_apart(sges, bytes(), sges_of(slot));
+            if !requester.earlier_reads(&place).all(is_apart) {
+                return requester.read_response_declined(&place, now, &mut complete);
+            }
             match SgList::new(sges, regions).scatter(place.offset, place.len, from) {
                 Ok(()) => requester.read_response_placed(&place, now, &mut complete),
                 Err(AccessError) => requester.fail(place.slot, Status::LocProtErr, &mut complete),

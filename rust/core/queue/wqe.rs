@@ -63,6 +63,22 @@ fn total_length(sges: &[Sge]) -> u64 {
     total
 }
 
+/// Whether these bytes of the list `own` have no address in common with the list `other`. Those of
+/// several entries are looked at as one range: it may say no where yes is true.
+pub fn are_apart(own: &[Sge], bytes: Range<u32>, other: &[Sge]) -> bool {
+    let (mut begin, mut end, mut behind) = (u64::MAX, 0, 0u32);
+    for sge in own {
+        let at = behind;
+        behind = behind.saturating_add(sge.length);
+        let (first, last) = (bytes.start.max(at), bytes.end.min(behind));
+        if first < last {
+            let address = |byte: u32| sge.addr.saturating_add(byte.wrapping_sub(at).into());
+            (begin, end) = (begin.min(address(first)), end.max(address(last)));
+        }
+    }
+    (other.iter()).all(|sge| sge.addr >= end || sge.addr.saturating_add(sge.length.into()) <= begin)
+}
+
 /// Whether the operands fit the operation.
 fn has_good_operands(op: Operation, wqe: &SendWqe) -> bool {
     match op {
@@ -484,5 +500,36 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
     pub fn sges(&self) -> &[Sge] {
         let num_sge = self.header().num_sge as usize;
         self.first_sges(num_sge).unwrap_or(&[])
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_wqe))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_apart_if_no_address_is_in_both() {
+        let sge = |addr, length| Sge {
+            addr,
+            length,
+            lkey: addr as u32,
+        };
+        let own = [sge(0x1000, 16), sge(0x2000, 16)];
+        for (bytes, addr, apart) in [
+            (0..16, 0xff8, true),
+            (0..16, 0xff9, false),
+            (1..16, 0xff9, true),
+            (0..16, 0x100f, false),
+            (0..16, 0x1010, true),
+            (16..17, 0x1ff8, true),
+            (16..17, 0x2001, true),
+            (16..18, 0x2001, false),
+            (15..17, 0x1800, false),
+            (8..8, 0x1008, true),
+        ] {
+            assert_eq!(are_apart(&own, bytes, &[sge(addr, 8)]), apart);
+        }
+        assert!(are_apart(&own, 0..32, &[]));
     }
 }

@@ -154,14 +154,46 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
                 self.count_duplicate();
                 return Err(self.ignored(Ignored::Duplicate, sink));
             }
-            Some(Err(_)) | None => self.count(1, |counters| &mut counters.out_of_sequence),
-        }
-        if placed.is_none() {
-            // The peer is at work.
-            self.recovery.tail.defer(now);
-            self.implied_loss(sequence, now, sink);
+            Some(Err(_)) => self.count(1, |counters| &mut counters.out_of_sequence),
+            None => self.not_placed_early(sequence, now, sink),
         }
         Err(self.ignored(Ignored::Gap, sink))
+    }
+
+    /// A response came before an earlier one and is not placed: both will be requested again.
+    #[cold]
+    fn not_placed_early(
+        &mut self,
+        sequence: Sequence,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        self.count(1, |counters| &mut counters.out_of_sequence);
+        // The peer is at work.
+        self.recovery.tail.defer(now);
+        self.implied_loss(sequence, now, sink);
+    }
+
+    /// The READs before that of this response, if it came early: what is still to come of them is
+    /// placed later. If that goes to the same memory, the owner does not place this one now, but
+    /// calls [`Self::read_response_declined`]: READs write in their order (IBTA 10.8.3.3).
+    #[inline]
+    pub fn earlier_reads(&self, placement: &ReadPlacement) -> impl Iterator<Item = Slot> + '_ {
+        let retired = self.retired;
+        let index = self.ring.index_of(placement.slot, retired);
+        (0..index.wrapping_sub(retired)).map(move |n| self.ring.slot(retired.wrapping_add(n)))
+    }
+
+    /// The payload has not been placed.
+    #[cold]
+    pub fn read_response_declined(
+        &mut self,
+        placement: &ReadPlacement,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        self.not_placed_early(placement.sequence, now, sink);
+        self.settle(sink)
     }
 
     /// Where the payload of a response goes that came before an earlier one, from a peer that

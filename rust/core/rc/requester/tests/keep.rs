@@ -118,8 +118,8 @@ fn a_timeout_sends_the_first_hole_again_alone() {
 }
 
 /// A response of a READ, from a peer that answers a part of it again alone.
-fn early<A: Spare>(rig: &mut Rig<A>, n: u32, (first, last): (bool, bool)) -> Result<(), Ignored> {
-    let response = ReadSegment {
+fn response(n: u32, (first, last): (bool, bool)) -> ReadSegment {
+    ReadSegment {
         brings: Brings::Data,
         psn: psn(n),
         span: 1,
@@ -127,7 +127,11 @@ fn early<A: Spare>(rig: &mut Rig<A>, n: u32, (first, last): (bool, bool)) -> Res
         last,
         keeps: true,
         len: 256,
-    };
+    }
+}
+
+fn early<A: Spare>(rig: &mut Rig<A>, n: u32, ends: (bool, bool)) -> Result<(), Ignored> {
+    let response = response(n, ends);
     let place = rig.take(&response).map_err(|refused| refused.reason)?;
     assert_eq!(place.offset, (n - 1) * 256);
     let done = &mut rig.done;
@@ -176,6 +180,22 @@ fn responses_behind_a_missing_one_are_placed() {
     early(&mut rig, 5, (false, true)).unwrap();
     assert_eq!(rig.ended(), [(0, Status::Success), (1, Status::Success)]);
     assert_eq!(rig.requester.counters().retransmitted, 2);
+}
+
+/// The owner sees whether two READs go to the same memory: then the later one waits.
+#[test]
+fn a_response_that_an_earlier_one_would_overwrite_is_asked_for_again() {
+    let mut rig = reading::<InPlace>();
+    rig.push(2, Operation::Read, 256);
+    rig.push(3, Operation::Read, 256);
+    assert_eq!(asked(&mut rig), [(7, 256)]);
+    early(&mut rig, 2, MIDDLE).unwrap();
+    let place = rig.take(&response(7, (true, true))).unwrap();
+    let earlier: Vec<_> = rig.requester.earlier_reads(&place).collect();
+    assert_eq!(earlier, [slot(1)]);
+    let done = &mut rig.done;
+    let _ = (rig.requester).read_response_declined(&place, rig.now, &mut |c| done.push(c));
+    assert_eq!(asked(&mut rig), [(1, 1536), (7, 256)]);
 }
 
 /// The beginning of what was asked for again is lost again: what comes behind it shows that.
