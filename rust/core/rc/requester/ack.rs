@@ -345,10 +345,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.acknowledged_up_to(sequence, now, sink);
         // Behind READs: the responses that are missing were lost, for the peer has sent them all.
         let is_behind_reads = self.una < sequence && self.are_reads_up_to(sequence.wrapping_sub(1));
-        if !(is_behind_reads || self.is_about_oldest(sequence, now, sink))
-            || self.cursor.sequence != self.sent
-        {
-            // What went back passes all again.
+        if !(is_behind_reads || self.is_about_oldest(sequence, now, sink)) {
             return;
         }
         if self.recovery.has_crossed(now) {

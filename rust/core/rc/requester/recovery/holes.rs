@@ -252,8 +252,8 @@ impl<A: Spare> Holes<A> {
     }
 
     /// A report: `words` has the packets that are kept, from `una` on; it says nothing of those
-    /// behind the last. `next` is the next new packet, `round_trip` the shortest one known. Nothing
-    /// is learned of it without memory.
+    /// behind the last. `next` is the next one to be sent, `round_trip` the shortest one known.
+    /// Nothing is learned of it without memory.
     pub(super) fn report(
         &mut self,
         una: Sequence,

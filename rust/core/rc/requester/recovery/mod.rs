@@ -263,7 +263,8 @@ impl<A: Spare> LossRecovery<A> {
         self.holes.provide() && self.placed.provide()
     }
 
-    /// The peer misses packets; `map` gives the words that say what it keeps from `at` on.
+    /// The peer misses packets; `map` gives the words that say what it keeps from `at` on. What went
+    /// back and has not left again will do so without being missed.
     pub(super) fn reported(
         &mut self,
         flight: Flight,
@@ -275,7 +276,7 @@ impl<A: Spare> LossRecovery<A> {
         let words = self.placed.words_with(at.saturating_sub(flight.una), map);
         let newly_lost = self
             .holes
-            .report(flight.una, words, flight.sent, now, round_trip);
+            .report(flight.una, words, flight.next, now, round_trip);
         self.missing(newly_lost, flight)
     }
 

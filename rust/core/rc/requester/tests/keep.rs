@@ -49,6 +49,22 @@ fn what_is_missing_is_sent_again_alone() {
     assert_eq!(rig.ended(), [(0, Status::Success), (1, Status::Success)]);
 }
 
+/// The window is smaller than what went back: a report is about what has left again, and no more.
+#[test]
+fn a_report_is_heard_while_what_went_back_leaves_again() {
+    let mut rig = rig::<InPlace>();
+    let _ = rig.on(1, AethSyndrome::RnrNak { timer: 1 });
+    let _ = rig.tick(rig.requester.deadline().unwrap());
+    assert_eq!(rig.numbers(), [1]);
+    let _ = rig.on(1, ACK);
+    assert_eq!(rig.numbers(), [2, 3]);
+    rig.now += 200_000;
+    let _ = report(&mut rig, 2, 0b1_0010);
+    assert_eq!(rig.numbers(), [4]);
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(rig.numbers(), [2]);
+}
+
 /// A timer that runs late finds that a hole and a probe are due: one packet is both.
 #[test]
 fn a_hole_that_is_sent_again_is_probe_enough() {
