@@ -149,7 +149,8 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
                     self.cursor.index = self.cursor.index.wrapping_add(1);
                     return None;
                 }
-                let waits = slot.request.fence && self.reads != 0;
+                // Until all before it is complete (IBTA 10.6.5.1), not READs alone.
+                let waits = slot.request.fence && self.cursor.index != self.retired;
                 if waits || self.draining || !slot.status.is_success() {
                     return Some(Next::Idle);
                 }

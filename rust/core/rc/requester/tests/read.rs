@@ -347,7 +347,7 @@ fn alone_it_completes_at_once() {
 }
 
 #[test]
-fn a_fence_holds_it_until_reads_are_complete() {
+fn a_fence_holds_it_until_all_before_it_is_complete() {
     let mut rig = Rig::new();
     rig.push(1, Operation::Read, 1);
     rig.push(2, Operation::LocalInv, 0);
@@ -363,6 +363,13 @@ fn a_fence_holds_it_until_reads_are_complete() {
     assert_eq!(rig.ended(), [(1, Status::Success), (2, Status::Success)]);
     let _ = rig.execute_local_op(2, Status::Success);
     assert_eq!(rig.done.len(), 3);
+    rig.push(4, Operation::Send, 1);
+    rig.requester.push(fenced).unwrap();
+    assert_eq!(rig.numbers(), [1]);
+    assert_eq!(rig.local_op(), Next::Idle);
+    let _ = rig.on(1, ACK);
+    let _ = rig.execute_local_op(4, Status::Success);
+    assert_eq!(rig.done.len(), 5);
 }
 
 #[test]
