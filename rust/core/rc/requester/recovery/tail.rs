@@ -31,6 +31,8 @@ const UNMEASURED: u64 = 20_000_000;
 enum Probe {
     /// Not due yet.
     Idle,
+    /// Not due yet, after a timer that was late.
+    PutOff,
     /// To be sent.
     Due,
     /// Sent, for the packet with this sequence.
@@ -162,13 +164,16 @@ impl Tail {
     }
 
     /// The deadline `at` of the probe has passed; it is `now`. A timer that runs much too late may
-    /// have missed a response meanwhile; then the probe waits once more.
+    /// have missed a response meanwhile; then the probe waits once more, but not for ever where all
+    /// timers are late.
     pub(super) fn expired(&mut self, at: u64, now: u64, timeout: u64) {
         let late = now.saturating_sub(at);
-        if self.patience(timeout).is_some_and(|time| late < time / 2) {
-            self.probe = Probe::Due;
-        } else {
+        let is_late = self.patience(timeout).is_none_or(|time| late >= time / 2);
+        if is_late && self.probe != Probe::PutOff {
             self.active = now;
+            self.probe = Probe::PutOff;
+        } else {
+            self.probe = Probe::Due;
         }
     }
 
@@ -385,16 +390,19 @@ mod tests {
         assert_eq!(tail.deadline(now, timeout), Some(now + 6 * MS));
     }
 
+    /// However late it looks then.
     #[test]
     fn who_looks_late_waits_once_more() {
-        let mut tail = timed(3 * MS);
-        let at = 200 + 6 * MS;
-        tail.expired(at, at + 3 * MS, 100 * MS);
-        assert!(!tail.is_due());
-        let next = at + 3 * MS + 6 * MS;
-        assert_eq!(tail.deadline(50, 100 * MS), Some(next));
-        tail.expired(next, next + 1, 100 * MS);
-        assert!(tail.is_due());
+        for late in [1, 3 * MS] {
+            let mut tail = timed(3 * MS);
+            let at = 200 + 6 * MS;
+            tail.expired(at, at + 3 * MS, 100 * MS);
+            assert!(!tail.is_due());
+            let next = at + 3 * MS + 6 * MS;
+            assert_eq!(tail.deadline(50, 100 * MS), Some(next));
+            tail.expired(next, next + late, 100 * MS);
+            assert!(tail.is_due());
+        }
     }
 
     /// The response may be to the packet that was lost, or to the probe.
