@@ -511,17 +511,27 @@ struct net_device *ferroce_gid_netdev(const struct ib_gid_attr *attr)
 	return netdev;
 }
 
-/* Whether gid is in the GID table of the device and port of attr. */
+/*
+ * Whether a packet from the netdev of attr to gid stays on this host, as it has
+ * that address on the same netdev. The GID table says another thing: it has the
+ * addresses of all that is upon the link's netdev in any network namespace, and
+ * of some netdevs those that were removed. A GID itself need be no address: the
+ * default one stays without IPv6.
+ */
 bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid)
 {
-	const struct ib_gid_attr *own;
+	bool is_v6 = !ipv6_addr_v4mapped((const struct in6_addr *)gid);
+	const struct net_device *dev;
+	bool own;
 
-	own = rdma_find_gid_by_port(attr->device, gid, IB_GID_TYPE_ROCE_UDP_ENCAP,
-				    attr->port_num, NULL);
-	if (IS_ERR(own))
-		return false;
-	rdma_put_gid_attr(own);
-	return true;
+	if (!memcmp(gid, &attr->gid, sizeof(*gid)))
+		return true;
+	rcu_read_lock();
+	dev = rdma_read_gid_attr_ndev_rcu(attr);
+	own = !IS_ERR(dev) && ferroce_netdev_has(dev, is_v6,
+						 gid->raw + (is_v6 ? 0 : 12));
+	rcu_read_unlock();
+	return own;
 }
 
 static void ferroce_set_node_desc(struct ib_device *device, const char *what)

@@ -166,6 +166,8 @@ u32 ferroce_netdev_mtu(const struct net_device *dev);
 u16 ferroce_netdev_hardware_type(const struct net_device *dev);
 bool ferroce_netdev_is_operational(const struct net_device *dev);
 bool ferroce_netdev_is_vlan(const struct net_device *dev);
+bool ferroce_netdev_has(const struct net_device *dev, bool is_v6,
+			const u8 *address);
 struct net_device *ferroce_notifier_netdev(void *info);
 
 /* Addresses that netdevs get, in every namespace: one listener, called with BH disabled or not. */

@@ -427,6 +427,33 @@ bool ferroce_rx_is_own(const struct ferroce_rx *rx)
 	return own;
 }
 
+/* Whether the netdev has an address, which others may have, too. In RCU. */
+bool ferroce_netdev_has(const struct net_device *dev, bool is_v6,
+			const u8 *address)
+{
+	const struct in_device *in;
+	const struct in_ifaddr *ifa;
+	__be32 v4;
+
+	if (is_v6) {
+#if IS_ENABLED(CONFIG_IPV6)
+		struct in6_addr v6;
+
+		memcpy(&v6, address, sizeof(v6));
+		return ipv6_chk_addr(dev_net_rcu(dev), &v6, dev, 1);
+#else
+		return false;
+#endif
+	}
+	memcpy(&v4, address, sizeof(v4));
+	in = __in_dev_get_rcu(dev);
+	if (in)
+		in_dev_for_each_ifa_rcu(ifa, in)
+			if (ifa->ifa_local == v4)
+				return true;
+	return false;
+}
+
 /* The netdev that has an address, rather the given one than another. */
 static const struct net_device *ferroce_owner(struct net *net,
 					      struct net_device *dev,

@@ -16,6 +16,7 @@ from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, command, require, scenario
 from tests.scenarios.hostile import generator
 from tests.scenarios.losses.fault import controlled, progress
+from tests.scenarios.messages import pingpong
 
 
 class Victim:
@@ -169,7 +170,7 @@ def removed_address(_report):
 @scenario("isolation.moved-vlan", 60, rxe="rdma_rxe has other counters")
 def moved_vlan(_report):
     """A VLAN of the link's netdev that lives in another namespace: its GID is refused when a connection is made, and nothing
-    leaves through the link's namespace."""
+    leaves through the link's namespace; if it has the address of a peer, datagrams reach that nevertheless."""
     with controlled(bridged=True) as ends:
         for end in ends:
             batch([f"link add link {end.netdev} name vl type vlan id 7"], netns=end.netns)
@@ -187,6 +188,9 @@ def moved_vlan(_report):
             watch_egress((ends[0].netns, "leak"), "ip")
             # The kernel has it among the link's, for the VLAN is upon its netdev.
             gid_index(ends[0].dev, "10.78.0.1")
+            batch([f"addr add {ends[1].ip4}/32 dev vl"], netns="fv")
+            gid_index(ends[0].dev, ends[1].ip4)
+            pingpong.talk(ends, 4, 1024, size=1024, iters=20, kind="ud")
             far = [replace(end, ip4=ip4) for end, ip4 in zip(ends, ("10.78.0.1", "10.78.0.2"))]
             with Relay(ends) as relay:
                 try:
