@@ -411,14 +411,23 @@ pub trait Factory: 'static {
 ///
 /// # Errors
 ///
-/// `EPERM` for a VLAN, `EOPNOTSUPP` for what is neither Ethernet nor `lo`, and does not take IP
-/// packets as they are either.
+/// `EPERM` for a VLAN and for what belongs to a bridge or bond, `EOPNOTSUPP` for what is neither
+/// Ethernet nor `lo`, and does not take IP packets as they are either.
 fn check_suitable(name: &CStr, netdev: &NetDevice) -> Result {
     if netdev.is_vlan() {
         pr_info!(
             "{}: {} is a VLAN; add the link to the device below it and use the GIDs of the VLAN\n",
             name,
             netdev.name()
+        );
+        return Err(EPERM);
+    }
+    if let Some(master) = netdev.master() {
+        pr_info!(
+            "{}: {} belongs to {}, which has its addresses; add the link to that\n",
+            name,
+            netdev.name(),
+            master
         );
         return Err(EPERM);
     }

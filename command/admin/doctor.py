@@ -9,7 +9,7 @@ import shutil
 from .firewall import check_firewall
 from .keep import lost, unit_of
 from .libraries import check_other_libraries, check_provider
-from .link import address_of, is_ferroce, likely_netdev, links, netdevs_by_device
+from .link import Link, is_ferroce, likely_netdev, links, master_of, netdevs_by_device
 from .report import Report
 from .system import (
     IB, NET, ROCE_PORT, VERBS, call, contents, install, kernel_config, kernel_log, listing, module_loaded, read,
@@ -161,15 +161,14 @@ def check_cm(report, found):
     if found and not os.path.exists(node):
         report.hint("rdma_cm", f"{node} is missing: no program can use librdmacm (rping, UCX, NVMe tools)",
                     f"modprobe rdma_ucm; of a container: --device {node}")
-    mine = {address for link in found for _, address, _ in link.gids() if not address.startswith("fe80:")}
-    for name in listing(IB):
-        port = f"{IB}/{name}/ports/1"
-        theirs = {address_of(read(f"{port}/gids/{i}")) for i in listing(f"{port}/gids")
-                  if read(f"{port}/gid_attrs/types/{i}")}
-        if not is_ferroce(name) and mine & theirs:
-            report.hint("rdma_cm", f"{name} has the address {min(mine & theirs)} as a GID, too: the connection manager may "
-                        "take it for programs that name the address alone", f"rdma link delete {name}, or give the link an "
-                        "address of its own", "rdma -j link show")
+    gids = {name: {address for _, address, _ in Link(name, "").gids() if not address.startswith("fe80:")} for name in listing(IB)}
+    for link in found:
+        for name, theirs in gids.items():
+            # Two links are named once.
+            if (not is_ferroce(name) or name > link.name) and (both := gids[link.name] & theirs):
+                report.hint("rdma_cm", f"{name} has the address {min(both)} of {link.name} as a GID, too: the connection manager "
+                            "may take it for programs that name the address alone", f"rdma link delete {name}, or give the link "
+                            "an address of its own", "rdma -j link show")
 
 
 def check_links(report, found, port_users):
@@ -190,6 +189,11 @@ def check_links(report, found, port_users):
         flags = int(read(f"{NET}/{link.netdev}/flags") or "0", 16)
         if not flags & 1:
             report.problem("netdev", f"{link.netdev} of {link.name} is down", f"ip link set {link.netdev} up")
+            continue
+        if master := master_of(link.netdev):
+            report.problem("link", f"{link.netdev} of {link.name} belongs to {master}, which has its addresses: datagrams and "
+                           "the connection manager do not work", f"ferroce del {link.name}; ferroce add {master}",
+                           f"ip -d link show dev {link.netdev}")
             continue
         if read(f"{NET}/{link.netdev}/carrier") != "1":
             report.problem("netdev", f"{link.netdev} of {link.name} has no carrier",

@@ -117,6 +117,12 @@ def called(what):
     return [link for link in found if what == link.name or netdev and netdev == link.netdev]
 
 
+def master_of(netdev):
+    """The bridge or bond that has taken a netdev; a VRF leaves it its addresses."""
+    shown = next(iter(as_json("ip", "-j", "-d", "link", "show", "dev", netdev)), {})
+    return "" if shown.get("linkinfo", {}).get("info_slave_kind") == "vrf" else shown.get("master", "")
+
+
 def likely_netdev():
     """A netdev that a link could be on, an Ethernet that is up: that of the default route, else a card before what is
     made of software, such as a bridge of docker's."""

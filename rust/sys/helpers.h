@@ -166,6 +166,7 @@ u32 ferroce_netdev_mtu(const struct net_device *dev);
 u16 ferroce_netdev_hardware_type(const struct net_device *dev);
 bool ferroce_netdev_is_operational(const struct net_device *dev);
 bool ferroce_netdev_is_vlan(const struct net_device *dev);
+bool ferroce_netdev_master(struct net_device *dev, char name[IFNAMSIZ]);
 bool ferroce_netdev_has(const struct net_device *dev, bool is_v6,
 			const u8 *address);
 struct net_device *ferroce_notifier_netdev(void *info);

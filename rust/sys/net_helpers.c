@@ -66,6 +66,24 @@ bool ferroce_netdev_is_vlan(const struct net_device *dev)
 	return is_vlan_dev(dev);
 }
 
+/*
+ * The name of the netdev that has taken this one, as a bridge or bond does: what
+ * comes in here is its, as are the addresses. A VRF takes neither.
+ */
+bool ferroce_netdev_master(struct net_device *dev, char name[IFNAMSIZ])
+{
+	const struct net_device *master;
+	bool has;
+
+	rcu_read_lock();
+	master = netdev_master_upper_dev_get_rcu(dev);
+	has = master && !netif_is_l3_master(master);
+	if (has)
+		strscpy(name, master->name, IFNAMSIZ);
+	rcu_read_unlock();
+	return has;
+}
+
 struct net_device *ferroce_notifier_netdev(void *info)
 {
 	return netdev_notifier_info_to_dev(info);

@@ -144,6 +144,11 @@ FIREWALLD = json.dumps({"nftables": [{"chain": {"family": "inet", "table": "fire
                                                 "hook": "input", "policy": "drop"}}]})
 RXE = {f"{IB}/rxe0/parent": "eth1"}
 
+
+def slave(kind):
+    """`ip` of a netdev that belongs to another one."""
+    return {"ip -j -d link": json.dumps([{"ifname": "eth0", "master": "br0", "linkinfo": {"info_slave_kind": kind}}])}
+
 # What is planted, and what the doctor answers.
 DOCTOR = (
     (Planted(), ()),
@@ -211,6 +216,9 @@ DOCTOR = (
     (Planted({"/dev/infiniband/rdma_cm": GONE}), (hint("rdma_cm", "rdma_cm is missing", "modprobe rdma_ucm"),)),
     (Planted({f"{IB}/mlx5_0/ports/1/gids/0": FILES[f"{PORT}/gids/1"], f"{IB}/mlx5_0/ports/1/gid_attrs/types/0": "RoCE v2"}),
      (hint("rdma_cm", "mlx5_0 has the address 192.0.2.1", "rdma link delete mlx5_0"),)),
+    (Planted({f"{IB}/fe1/local_path": "1", f"{IB}/fe1/ports/1/gids/2": FILES[f"{PORT}/gids/1"],
+              f"{IB}/fe1/ports/1/gid_attrs/types/2": "RoCE v2"}),
+     (hint("link", "the netdev of fe1 is in another", "^$"), hint("rdma_cm", "fe1 has the address 192.0.2.1 of fe0", "delete fe1"))),
     (Planted(limit=65536), (problem("memlock", "only 64 KiB", "memlock unlimited"),)),
     (Planted(limit=8 << 20), (hint("memlock", "8 MiB can be registered", "memlock unlimited"),)),
     (Planted({**CAPABLE, "/proc/self/uid_map": "0 0 4294967295"}, limit=65536), ()),
@@ -225,6 +233,8 @@ DOCTOR = (
     (Planted(programs={"rdma -j link": "[]"}), (hint("link", "in another network namespace", "^$"),)),
     (Planted({f"{NET}/eth0/flags": "0x1002"}), (problem("netdev", "eth0 of fe0 is down", "^ip link set eth0 up$"),)),
     (Planted({f"{NET}/eth0/carrier": "0"}), (problem("netdev", "has no carrier", "plug in the cable"),)),
+    (Planted(programs=slave("bridge")), (problem("link", "eth0 of fe0 belongs to br0", "^ferroce del fe0; ferroce add br0$"),)),
+    (Planted(programs=slave("vrf")), ()),
     (Planted({f"{PORT}/state": "1: DOWN"}), (problem("link", "is DOWN although eth0 is up", "^ferroce del fe0; ferroce add"),)),
     (Planted({f"{PORT}/gids/1": "fe80:0000:0000:0000:0000:0000:0000:0001"}),
      (problem("gid", "eth0 of fe0 has no address", "^ip addr add"),)),

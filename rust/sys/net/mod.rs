@@ -172,6 +172,15 @@ impl NetDevice {
         unsafe { bindings::ferroce_netdev_is_vlan(self.as_ptr()) }
     }
 
+    /// The bridge or bond that this device belongs to at this moment.
+    pub fn master(&self) -> Option<Name> {
+        let mut name = [0; bindings::IFNAMSIZ as usize];
+
+        // SAFETY: The device is valid and `name` has the length that is filled.
+        unsafe { bindings::ferroce_netdev_master(self.as_ptr(), name.as_mut_ptr()) }
+            .then_some(Name(name))
+    }
+
     /// Link layer of its packets.
     pub fn framing(&self) -> Framing {
         // SAFETY: The device is valid.

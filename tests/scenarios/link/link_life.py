@@ -118,8 +118,8 @@ def devinfo(report):
 
 @scenario("link.refused", 60, rxe="rdma_rxe answers ENFILE here and leaves its sockets open")
 def not_taken(_report):
-    """A name in use, a VLAN, and a UDP port that rdma_rxe holds are refused with an errno and a sentence; the first link lives
-    on, and the VLAN's address is a GID of it."""
+    """A name in use, a VLAN, a bridge's port, and a UDP port that rdma_rxe holds are refused with an errno and a sentence; the
+    first link lives on, and the VLAN's address is a GID of it."""
     with loop() as end:
         refused(end.dev, "v1", "File exists", "name")
         require(end.dev in devices(), "the first link is gone")
@@ -127,7 +127,9 @@ def not_taken(_report):
                "addr add 10.78.0.1/24 dev v0.7"])
         refused(OTHER, "v0.7", "Operation not permitted", "VLAN")
         gid_index(end.dev, "10.78.0.1")
-        batch(["link del v0.7"])
+        batch(["link del v0.7", "link add br7 type bridge", "link add d0 type dummy", "link set d0 master br7"])
+        refused(OTHER, "d0", "Operation not permitted", "br7")
+        batch(["link del d0", "link del br7"])
     with rxe_loaded(), wire() as (netdev, peer):
         command(["rdma", "link", "add", "rx9", "type", "rxe", "netdev", peer])
         refused(DEV, netdev, "Address already in use", "4791")
