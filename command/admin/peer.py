@@ -4,6 +4,7 @@
 import errno
 import json
 import os
+import re
 import select
 import shutil
 import socket
@@ -75,6 +76,8 @@ class Manager:
         os.close(self.fd)
 
 
+# The status of a rejection for that (IB_CM_REJ_INVALID_SERVICE_ID).
+NOBODY_LISTENS = "8"
 # Ports of the connection manager: one that no program uses; and that of `try --listen`, rping's own.
 NO_SERVICE, TRY_SERVICE = 1, 7174
 # Seconds for an answer: the manager asks again each 4.3 s.
@@ -129,7 +132,7 @@ def reach(report, name):
         return
     report.ok("link", f"{link.name} on {link.netdev}, which leads to {address}", f"ip route get {' '.join(for_ip(address))}")
     if is_there(report, link, address) and answers(report, link, address):
-        message(report, address)
+        message(report, link, address)
 
 
 def neighbour(address):
@@ -235,16 +238,21 @@ def answers(report, link, address):
     return False
 
 
-def message(report, address):
+def message(report, link, address):
     """A message of data, where the other end waits for one: large, so that its packets are as large as any."""
     if not shutil.which("rping"):
         report.hint("message", "rping is not installed: no message with data was tried", install("rdmacm-utils"))
         return
     status, out, err = call("rping", "-c", "-a", address, "-p", str(TRY_SERVICE), "-C", "3", "-S", "60000", "-V", timeout=60)
     said = (err or out).splitlines()
+    rejected = re.search(r"REJECTED, error (\d+)", err + out)
     if not status:
         report.ok("message", "3 of 60000 B there and back, data checked")
-    elif "REJECTED" in err + out:
+    elif rejected and rejected[1] != NOBODY_LISTENS:
+        report.problem("message", f"the program at {address} cannot accept the connection ({rejected[0]}): most likely the "
+                       f"netdev there carries less than {link.netdev}, whose MTU is {link.netdev_mtu}",
+                       f"ip link set NETDEV mtu {link.netdev_mtu} there, or the smaller one here", "there: ip link")
+    elif rejected:
         report.hint("message", "no program waits for one there", f"there: ferroce try --listen; here: ferroce try {address}")
     else:
         report.problem("message", f"a small packet arrives, and a message of 60000 B does not "

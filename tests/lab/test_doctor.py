@@ -324,8 +324,10 @@ TRY = (
     (Planted(programs={**counted(2, 0), "iptables-save": DROPS}), by_wire(SILENCE), asked(said=None),
      (problem("firewall", "chain INPUT", "^iptables"),)),
     (Planted(installed="rping"), by_wire(SILENCE), asked(), (hint("message", "rping is not installed", "rdmacm-utils"),)),
-    (Planted(programs={"rping": (1, "", "cma event RDMA_CM_EVENT_REJECTED")}), by_wire(SILENCE), asked(),
+    (Planted(programs={"rping": (1, "", "cma event RDMA_CM_EVENT_REJECTED, error 8")}), by_wire(SILENCE), asked(),
      (hint("message", "no program waits", "there: ferroce try --listen"),)),
+    (Planted(programs={"rping": (1, "", "cma event RDMA_CM_EVENT_REJECTED, error 28\nconnect error -1")}), by_wire(SILENCE), asked(),
+     (problem("message", "cannot accept .*error 28.*less than eth0, whose MTU is 4200", "^ip link set NETDEV mtu 4200 there"),)),
     (Planted(programs={"rping": (1, "", "wait for CQ: transport retry counter exceeded")}), by_wire(SILENCE), asked(),
      (problem("message", "a message of 60000 B does not", "mtu 1500 at both ends"),)),
 )

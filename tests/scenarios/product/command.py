@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from contextlib import suppress
 
-from tests.guest.fabric import (counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read, wait_until,
-                                wire, write)
+from tests.guest.fabric import (WIRE_MTU, batch, counters, devices, gid_index, gid_table, link_del, loop, pair, port_state, read,
+                                wait_until, wire, write)
 from tests.guest.programs import both_running, running
 from tests.guest.scenario import command, require, scenario
 from tests.scenarios.messages.pingpong import PORT
@@ -91,6 +91,12 @@ def peers(report):
             text = waiting.communicate()[0]
         require(waiting.returncode == 0 and "data checked" in text, f"the listener says: {text}")
         report.note(text.strip().replace("\n", " | "))
+        # The same where the netdev of the listener carries less.
+        batch([f"link set {there.netdev} mtu 1500"], netns=there.netns)
+        with running(argv, out=subprocess.PIPE, err=None, text=True):
+            wait_until("the listener cannot accept", lambda: "cannot accept the connection" in ferroce(
+                "try", there.ip4, ok=(0, 1), before=inside))
+        batch([f"link set {there.netdev} mtu {WIRE_MTU}"], netns=there.netns)
 
         # What else is missing is in tests/lab/test_doctor.py, on machines that are made up.
         nobody = "10.77.0.99"
