@@ -472,9 +472,10 @@ bool ferroce_netdev_has(const struct net_device *dev, bool is_v6,
 	return false;
 }
 
-/* The netdev that has an address, rather the given one than another. */
+/* The netdev that has an address: rather one of the two than another. */
 static const struct net_device *ferroce_owner(struct net *net,
-					      struct net_device *dev,
+					      const struct net_device *dev,
+					      const struct net_device *in,
 					      bool is_v6, const u8 *address)
 {
 #if IS_ENABLED(CONFIG_IPV6)
@@ -482,14 +483,16 @@ static const struct net_device *ferroce_owner(struct net *net,
 #endif
 	__be32 v4;
 
+	if (dev && ferroce_netdev_has(dev, is_v6, address))
+		return dev;
+	if (in && ferroce_netdev_has(in, is_v6, address))
+		return in;
 	if (!is_v6) {
 		memcpy(&v4, address, sizeof(v4));
 		return __ip_dev_find(net, v4, false);
 	}
 #if IS_ENABLED(CONFIG_IPV6)
 	memcpy(&v6, address, sizeof(v6));
-	if (dev && ipv6_chk_addr(net, &v6, dev, 1))
-		return dev;
 	/* With a netdev it would look there alone, and a VLAN may have it. */
 	return ipv6_dev_find(net, &v6, NULL);
 #else
@@ -500,7 +503,8 @@ static const struct net_device *ferroce_owner(struct net *net,
 /*
  * A packet to an address of this host, which came in by the netdev `ifindex`,
  * is for a device on the netdev `port` if that, or a VLAN on it, has the
- * address, and if it came in there or from this host itself.
+ * address, and if it came in there or from this host itself. Another netdev may
+ * have it as well, as in two VRFs.
  */
 enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 				     bool is_v6, const u8 *address)
@@ -509,9 +513,9 @@ enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 	const struct net_device *owner, *in;
 
 	rcu_read_lock();
-	owner = ferroce_owner(net, dev_get_by_index_rcu(net, port), is_v6,
-			      address);
 	in = dev_get_by_index_rcu(net, ifindex);
+	owner = ferroce_owner(net, dev_get_by_index_rcu(net, port), in, is_v6,
+			      address);
 	if (!owner || ferroce_real_ifindex(owner) != port)
 		arrival = FERROCE_WRONG_ADDRESS;
 	else if (!in || (ferroce_real_ifindex(in) != port && !ferroce_is_own(in)))

@@ -263,7 +263,7 @@ def small_mtu(report):
 @scenario("paths.vrf", 90)
 def vrf(_report):
     """The netdevs are in VRFs, and udp_l3mdev_accept lets sockets outside of these have their packets: data between two
-    devices, and from one to itself by packets."""
+    devices, datagrams also to an address that another VRF has as well, and from one to itself by packets."""
     with controlled() as ends:
         if command(["ip", "link", "add", "red", "type", "vrf", "table", "9"], ok=None).returncode:
             raise Skipped("this kernel has no VRF")
@@ -272,6 +272,8 @@ def vrf(_report):
             batch(["link add red type vrf table 10", "link set red up", f"link set {end.netdev} master red",
                    f"addr replace {end.ip6}/64 dev {end.netdev} nodad"], netns=end.netns)
             command(["sysctl", "-q", "-w", "net.ipv4.udp_l3mdev_accept=1"], netns=end.netns)
+            batch(["link add blue type vrf table 11", "link set blue up", "link add twin type dummy",
+                   f"addr add {end.ip4}/32 dev twin", "link set twin master blue"], netns=end.netns)
             wait_active(end.dev)
         for family in (4, 6):
             for end in ends:
@@ -281,6 +283,7 @@ def vrf(_report):
             given, packets = (now - then for now, then in zip(left_by(ends[0]), before))
             require(packets and given, f"IPv{family}: {packets} packets left, the netdev was given {given}")
             if flavour.current().is_ferroce:
+                talk(ends, family, 1024, size=1024, iters=20, kind="ud")
                 set_local_path(ends[0].dev, False)
                 before = counters(ends[0].dev)["sent_pkts"]
                 exchange((ends[0], ends[0]), family, *MESSAGES)
