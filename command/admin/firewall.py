@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 
-from .link import likely_netdev
+from .link import below, likely_netdev
 from .system import ROCE_PORT, as_json, call, install, kernel_config, read
 
 # What the rules are asked about: the first packet of a connection, which is new to the tracker in
@@ -358,15 +358,18 @@ def opens(tool, place, netdev, front):
 
 
 def packets(found):
-    """The packets to ask about: of each link in each family of its addresses; without a link, of any netdev."""
+    """The packets to ask about: of each link, and of each VLAN on it, in each family of its addresses; without a link, of any
+    netdev."""
     for link in found:
-        if link.netdev:
-            own = [ipaddress.ip_address(address) for _, address, _ in link.gids()]
-            global_ones = [a for a in own if not a.is_link_local] or own
+        own = [(read(f"{link.port}/gid_attrs/ndevs/{index}") or link.netdev, ipaddress.ip_address(address))
+               for index, address, _ in link.gids()] if link.netdev else []
+        for netdev in {netdev: None for netdev, _ in own if below(netdev) == link.netdev}:
+            its = [address for at, address in own if at == netdev]
+            global_ones = [a for a in its if not a.is_link_local] or its
             for version, family in ((4, "ip"), (6, "ip6")):
                 mine = [a for a in global_ones if a.version == version]
                 if mine:
-                    yield {"family": family, "netdev": link.netdev, "own": mine}
+                    yield {"family": family, "netdev": netdev, "own": mine}
     if not any(link.netdev for link in found):
         netdev = likely_netdev() or "eth0"
         yield {"family": "ip", "netdev": netdev, "own": []}

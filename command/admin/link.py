@@ -117,6 +117,16 @@ def called(what):
     return [link for link in found if what == link.name or netdev and netdev == link.netdev]
 
 
+def below(netdev):
+    """The netdev that a link would be on, whose GIDs the addresses of a VLAN are."""
+    while "DEVTYPE=vlan" in read(f"{NET}/{netdev}/uevent").split():
+        lower = next((name for name in listing(f"{NET}/{netdev}") if name.startswith("lower_")), "")
+        if not lower:
+            break
+        netdev = lower.removeprefix("lower_")
+    return netdev
+
+
 def master_of(netdev):
     """The bridge or bond that has taken a netdev; a VRF leaves it its addresses."""
     shown = next(iter(as_json("ip", "-j", "-d", "link", "show", "dev", netdev)), {})
@@ -126,7 +136,7 @@ def master_of(netdev):
 def likely_netdev():
     """A netdev that a link could be on, an Ethernet that is up: that of the default route, else a card before what is
     made of software, such as a bridge of docker's."""
-    up = [name for name in listing(NET)
-          if read(f"{NET}/{name}/type") == "1" and read(f"{NET}/{name}/operstate") == "up"]
-    default = [route.get("dev") for route in as_json("ip", "-j", "route", "show", "default")]
+    up = [name for name in listing(NET) if name == below(name)
+          and read(f"{NET}/{name}/type") == "1" and read(f"{NET}/{name}/operstate") == "up"]
+    default = [below(route.get("dev", "")) for route in as_json("ip", "-j", "route", "show", "default")]
     return min(up, key=lambda name: (name not in default, not os.path.exists(f"{NET}/{name}/device")), default="")

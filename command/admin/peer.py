@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from .firewall import check_firewall
-from .link import likely_netdev, links
+from .link import below, likely_netdev, links
 from .report import Report
 from .system import IB, NET, ROCE_PORT, Wrong, as_json, call, install, read
 
@@ -122,10 +122,12 @@ def reach(report, name):
     route = route_to(address)
     if route.get("type") == "local" or route["dev"] == "lo":
         raise Wrong(f"{name} is this machine itself: ferroce try sends to it")
-    link = next((link for link in links() if link.netdev == route["dev"]), None)
+    netdev = below(route["dev"])
+    link = next((link for link in links() if link.netdev == netdev), None)
     if not link:
-        report.problem("link", f"the way to {address} is by {route['dev']}, which has no ferroce link",
-                       f"ferroce add {route['dev']}", f"ip route get {' '.join(for_ip(address))}")
+        report.problem("link", f"the way to {address} is by {route['dev']}"
+                       f"{f' on {netdev}' if netdev != route['dev'] else ''}, which has no ferroce link",
+                       f"ferroce add {netdev}", f"ip route get {' '.join(for_ip(address))}")
         return
     if link.state != "ACTIVE":
         report.problem("link", f"{link.name} on {link.netdev} is {link.state}", "ferroce doctor")

@@ -143,6 +143,8 @@ MAY_DROP = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.0/8 -j DROP\nCOMMIT
 FIREWALLD = json.dumps({"nftables": [{"chain": {"family": "inet", "table": "firewalld", "name": "filter_INPUT", "type": "filter",
                                                 "hook": "input", "policy": "drop"}}]})
 RXE = {f"{IB}/rxe0/parent": "eth1"}
+VLAN = {f"{NET}/eth0.7/uevent": "DEVTYPE=vlan\nINTERFACE=eth0.7", f"{NET}/eth0.7/lower_eth0/mtu": "4200", f"{NET}/eth0.7/type": "1",
+        f"{NET}/eth0.7/operstate": "up"}
 
 
 def slave(kind):
@@ -235,6 +237,8 @@ DOCTOR = (
     (Planted({f"{NET}/eth0/carrier": "0"}), (problem("netdev", "has no carrier", "plug in the cable"),)),
     (Planted(programs=slave("bridge")), (problem("link", "eth0 of fe0 belongs to br0", "^ferroce del fe0; ferroce add br0$"),)),
     (Planted(programs=slave("vrf")), ()),
+    # What is up is a VLAN of the default route, which can carry no link.
+    (Planted({**NO_MODULE, **VLAN}, {"ip -j route show default": '[{"dev": "eth0.7"}]'}), (NO_LINK,)),
     (Planted({f"{PORT}/state": "1: DOWN"}), (problem("link", "is DOWN although eth0 is up", "^ferroce del fe0; ferroce add"),)),
     (Planted({f"{PORT}/gids/1": "fe80:0000:0000:0000:0000:0000:0000:0001"}),
      (problem("gid", "eth0 of fe0 has no address", "^ip addr add"),)),
@@ -257,6 +261,9 @@ DOCTOR = (
     (Planted(programs={"nft": FIREWALLD}), (problem("firewall", "filter_INPUT .*nft. drops", "^nft insert rule inet firewalld"),)),
     (Planted(programs={"iptables-save": MAY_DROP}), (unknown("firewall", "may drop .* -s 10.0.0.0/8", "if it does$"),)),
     (Planted(programs={"ip -j link": '[{"xdp": {}}]'}), (unknown("firewall", "eth0 has an XDP program", "^$"),)),
+    (Planted({**VLAN, f"{PORT}/gids/2": "::ffff:10.7.0.1", f"{PORT}/gid_attrs/types/2": "RoCE v2", f"{PORT}/gid_attrs/ndevs/2": "eth0.7"},
+             {"iptables-save": "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i eth0.7 -j DROP\nCOMMIT"}),
+     (problem("firewall", "chain INPUT .*iptables. drops", "^iptables -t filter -I INPUT"),)),
     (Planted({"/sys/module/nf_tables/refcnt": "1"}, {"nft": 127}),
      (unknown("firewall", "nft, which reads it, is not installed", "nftables"),)),
     (Planted({"/sys/module/nf_tables/refcnt": "1"}, {"nft": (1, "", "Operation not permitted (you must be root)")}),
@@ -301,6 +308,9 @@ TRY = (
     (Planted(programs=WAITS), by_wire(SILENCE), asked(), ()),
     (Planted(programs={"ip -j route get": '[{"dev": "eth1"}]'}), by_wire(SILENCE), asked(),
      (problem("link", "by eth1, which has no ferroce link", "^ferroce add eth1$"),)),
+    (Planted(VLAN, {"ip -j route get": '[{"dev": "eth0.7"}]', **WAITS}), by_wire(SILENCE), asked(), ()),
+    (Planted({**NO_MODULE, **VLAN}, {"ip -j route get": '[{"dev": "eth0.7"}]'}), by_wire(SILENCE), asked(),
+     (problem("link", "by eth0.7 on eth0, which has no ferroce link", "^ferroce add eth0$"),)),
     (Planted({f"{PORT}/state": "1: DOWN"}), by_wire(SILENCE), asked(), (problem("link", "fe0 on eth0 is DOWN", "^ferroce doctor$"),)),
     (Planted(), by_wire(b""), asked(), (problem("peer", "is no RDMA device", "^ss -ulpn"),)),
     (Planted(), by_wire(ConnectionRefusedError()), asked(), (problem("peer", "refuses UDP port 4791", "there: ferroce doctor"),)),
