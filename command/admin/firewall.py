@@ -8,7 +8,7 @@ import re
 import shlex
 
 from .link import below, likely_netdev
-from .system import ROCE_PORT, as_json, call, install, kernel_config, read
+from .system import NET, ROCE_PORT, as_json, call, install, kernel_config, read
 
 # What the rules are asked about: the first packet of a connection, which is new to the tracker in
 # either direction, for both have the destination port 4791.
@@ -132,13 +132,17 @@ class Filter:
     def __init__(self, items, tool):
         self.tool = tool
         self.rules, self.sets, self.bases = {}, {}, []
+        # Base chains below IP, of which nothing is judged.
+        self.below = []
         # The first rule that nobody can judge without the packet.
         self.doubt = ""
         for item in items:
             kind, what = next(iter(item.items()))
             if kind == "chain":
                 self.rules.setdefault((what["family"], what["table"], what["name"]), [])
-                if what.get("hook") in HOOKS and what.get("type") == "filter":
+                if what.get("family") == "bridge" or what.get("hook") in ("ingress", "egress"):
+                    self.below += [what] if "hook" in what else []
+                elif what.get("hook") in HOOKS and what.get("type") == "filter":
                     self.bases.append(what)
             elif kind == "rule":
                 place = what["family"], what["table"], what["chain"]
@@ -146,6 +150,16 @@ class Filter:
             elif kind == "set":
                 table = self.sets.setdefault((what["family"], what["table"]), {})
                 table[what["name"]] = what.get("elem", [])
+
+    def are_below(self, netdev):
+        """The chains that a packet of a netdev goes through below IP, if they do anything; those of the family bridge if it is
+        one."""
+        is_bridge = os.path.isdir(f"{NET}/{netdev}/bridge")
+        for base in self.below:
+            place, devices = (base["family"], base["table"], base["name"]), base.get("dev", ())
+            applies = is_bridge if base["family"] == "bridge" else netdev in ([devices] if isinstance(devices, str) else devices)
+            if applies and (self.rules[place] or base.get("policy") == DROP):
+                yield place
 
     def becomes(self, place, packet, depth=0):
         """What may become of the packet in a chain: some of accept, drop and end."""
@@ -375,6 +389,18 @@ def packets(found):
         yield {"family": "ip", "netdev": netdev, "own": []}
 
 
+def below_ip(netdev, all_filters):
+    """What may drop packets of a netdev outside of IP, and the command that shows it."""
+    if any("xdp" in one for one in as_json("ip", "-j", "link", "show", "dev", netdev)):
+        yield "an XDP program", f"ip -d link show {netdev}"
+    for way in ("ingress", "egress"):
+        if as_json("tc", "-j", "filter", "show", "dev", netdev, way):
+            yield f"filters of tc ({way})", f"tc filter show dev {netdev} {way}"
+    for one in all_filters:
+        for family, table, chain in one.are_below(netdev):
+            yield f"the chain {chain} of the table {family} {table}", f"nft list chain {family} {table} {chain}"
+
+
 def check_firewall(report, found):
     """Whether the packet filter lets RoCE in and out: open, blocked, or not to be told from here. Only root may ask."""
     if os.geteuid():
@@ -402,11 +428,10 @@ def check_firewall(report, found):
             report.unknown("firewall", f"the chain {place[2]} of the table {place[0]} {place[1]} ({front or tool}) may drop "
                            f"UDP port {ROCE_PORT}: it depends on {doubt or 'more than the rules say'}",
                            f"{fix}, if it does", f"ferroce try PEER; {proof}")
-    for netdev in {link.netdev for link in found if link.netdev}:
-        if any("xdp" in one for one in as_json("ip", "-j", "link", "show", "dev", netdev)):
+    for netdev in {link.netdev: None for link in found if link.netdev} | {packet["netdev"]: None for packet in packets(found)}:
+        for what, proof in below_ip(netdev, all_filters):
             said.add(netdev)
-            report.unknown("firewall", f"{netdev} has an XDP program, which may drop anything", "", "ferroce try PEER; "
-                           f"ip -d link show {netdev}")
+            report.unknown("firewall", f"{netdev} has {what}, which may drop anything", "", f"ferroce try PEER; {proof}")
     for program, status, err in unread[:1]:
         missing = status == 127
         report.unknown("firewall", f"the kernel has a packet filter, and {program}, which reads it, "

@@ -151,6 +151,14 @@ def slave(kind):
     """`ip` of a netdev that belongs to another one."""
     return {"ip -j -d link": json.dumps([{"ifname": "eth0", "master": "br0", "linkinfo": {"info_slave_kind": kind}}])}
 
+
+def below_ip(family, **more):
+    """`nft` of a chain that sees packets before IP does."""
+    hook = "input" if family == "bridge" else "ingress"
+    chain = {"family": family, "table": "t", "name": "low", "type": "filter", "hook": hook, "policy": "drop"}
+    return json.dumps({"nftables": [{"chain": chain | more}]})
+
+
 # What is planted, and what the doctor answers.
 DOCTOR = (
     (Planted(), ()),
@@ -261,6 +269,12 @@ DOCTOR = (
     (Planted(programs={"nft": FIREWALLD}), (problem("firewall", "filter_INPUT .*nft. drops", "^nft insert rule inet firewalld"),)),
     (Planted(programs={"iptables-save": MAY_DROP}), (unknown("firewall", "may drop .* -s 10.0.0.0/8", "if it does$"),)),
     (Planted(programs={"ip -j link": '[{"xdp": {}}]'}), (unknown("firewall", "eth0 has an XDP program", "^$"),)),
+    (Planted(programs={"tc -j filter show dev eth0 egress": '[{"kind": "bpf"}]'}),
+     (unknown("firewall", "eth0 has filters of tc .egress.", "^$", "tc filter show dev eth0 egress"),)),
+    *((Planted(files, {"nft": below_ip(family, **more)}), (unknown("firewall", f"eth0 has the chain low of the table {family} t", "^$"),))
+      for files, family, more in (({}, "netdev", {"dev": "eth0"}), ({}, "inet", {"dev": ["eth0", "eth1"]}),
+                                  ({f"{NET}/eth0/bridge/bridge_id": "8000"}, "bridge", {}))),
+    *((Planted(programs={"nft": below_ip(family, **more)}), ()) for family, more in (("netdev", {"dev": "eth1"}), ("bridge", {}))),
     (Planted({**VLAN, f"{PORT}/gids/2": "::ffff:10.7.0.1", f"{PORT}/gid_attrs/types/2": "RoCE v2", f"{PORT}/gid_attrs/ndevs/2": "eth0.7"},
              {"iptables-save": "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i eth0.7 -j DROP\nCOMMIT"}),
      (problem("firewall", "chain INPUT .*iptables. drops", "^iptables -t filter -I INPUT"),)),
