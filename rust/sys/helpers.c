@@ -8,6 +8,7 @@
 #include <linux/mm.h>
 #include <linux/pci.h>
 #include <linux/rcupdate.h>
+#include <linux/rtnetlink.h>
 #include <linux/scatterlist.h>
 #include <linux/sched.h>
 #include <linux/sched/isolation.h>
@@ -621,18 +622,26 @@ void ferroce_report_port_down(struct ib_device *device,
 }
 
 /*
- * What ib_get_eth_speed() says, if the netdev says anything, which lo does not:
- * else a line in the log would complain each time that anybody asks. While the
- * netdev goes away it fails, and the values stay.
+ * What ib_get_eth_speed() says, if the netdev says anything, which lo does not,
+ * nor a macvlan on such a one: else a line in the log would complain each time
+ * that anybody asks. While the netdev goes away it fails, and the values stay.
  */
 void ferroce_port_speed(struct ib_device *device, u32 port, u16 *speed,
 			u8 *width)
 {
 	struct net_device *netdev = ib_device_get_netdev(device, port);
+	struct ethtool_link_ksettings settings;
+	bool tells;
 
-	if (netdev && netdev->ethtool_ops->get_link_ksettings)
-		ib_get_eth_speed(device, port, speed, width);
+	if (!netdev)
+		return;
+	rtnl_lock();
+	tells = READ_ONCE(netdev->reg_state) == NETREG_REGISTERED &&
+		!__ethtool_get_link_ksettings(netdev, &settings);
+	rtnl_unlock();
 	dev_put(netdev);
+	if (tells)
+		ib_get_eth_speed(device, port, speed, width);
 }
 
 struct nlattr *ferroce_details_begin(struct sk_buff *msg)

@@ -188,7 +188,8 @@ def on_tun(_report):
 @scenario("link.loopback-netdev", 60)
 def on_lo(_report):
     """A link on `lo` works, for students and CI have nothing else: its port is ACTIVE, its addresses are GIDs, also one
-    that comes later. Who asks for its speed, which `lo` does not tell, leaves no line in the log."""
+    that comes later. Who asks for its speed, which `lo` does not tell, nor a macvlan that has it of another netdev, leaves no
+    line in the log."""
     log = kernel.Log()
     batch(["link set lo up"])
     link_add(DEV, "lo")
@@ -201,6 +202,12 @@ def on_lo(_report):
             gid_index(DEV, "10.78.0.1")
         finally:
             batch(["addr del 10.78.0.1/32 dev lo"])
+        batch(["link add d0 type dummy", "link add link d0 name m0 type macvlan", "link set d0 up", "link set m0 up"])
+        link_add(OTHER, "m0")
+        wait_active(OTHER)
+        require(read(f"{IB}/{OTHER}/ports/1/rate").startswith("2.5 "), "a speed that nobody has told")
+        link_del(OTHER)
+        batch(["link del d0"])
         said = [line for line in log.new() if "speed is unknown" in line]
         require(not said, f"the port was asked for its speed: {said}")
     link_del(DEV)
