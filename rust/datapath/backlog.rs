@@ -157,8 +157,8 @@ impl Steering {
         }
     }
 
-    /// The send queue will be unlocked, with something `unsent` in it or not. Notes in `backlogs` if
-    /// bulk was sent since [`Self::sends`].
+    /// The send queue will be unlocked, with something `unsent` in it or not. Notes in `backlogs`
+    /// if bulk was sent since [`Self::sends`].
     #[inline(always)]
     pub(super) fn sent(&self, unsent: bool, backlogs: &Backlogs) {
         if self.sender.load(Relaxed) != code(None) {
