@@ -92,7 +92,7 @@ impl QueuedBatch {
     }
 
     /// Whether this is behind the batches of which `served` have been executed.
-    fn is_waiting(self, served: u32) -> bool {
+    pub fn is_waiting(self, served: u32) -> bool {
         // The number of the first batch is 1. They are never half of all numbers apart.
         self.number.wrapping_sub(served).wrapping_sub(1) < u32::MAX / 2
     }

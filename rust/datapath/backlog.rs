@@ -221,6 +221,23 @@ impl Backlogs {
         self.queue.flush();
     }
 
+    /// Waits until what is in a backlog for the QP with this `steering` is executed. May sleep.
+    pub(super) fn wait_for(&self, steering: &Steering) {
+        let last = QueuedBatch::from_bits(steering.last.load(Relaxed));
+        let Some((last, of)) = last.and_then(|last| Some((last, self.of(last.cpu)?))) else {
+            return;
+        };
+        self.settle();
+        // What was arriving has a number by now, which may be behind the announced one.
+        let last = QueuedBatch {
+            number: of.queued.lock().pushed,
+            ..last
+        };
+        while last.is_waiting(of.served.load(Acquire)) {
+            self.queue.flush();
+        }
+    }
+
     /// Bulk was sent on this CPU, in this [`tick`].
     fn sent_bulk(&self, sent_at: u32) {
         if let Some(here) = self.cpus.get(Cpu::current().index()) {

@@ -18,6 +18,7 @@ use crate::core::uabi::wqe::{
 use crate::core::wire::opcode;
 use crate::datapath::backlog::Steering;
 use crate::datapath::cq::Cq;
+use crate::datapath::directory::Directory;
 use crate::datapath::memory::region::DomainId;
 use crate::datapath::memory::sg::Regions;
 use crate::datapath::memory::window::QpId;
@@ -475,9 +476,11 @@ impl Qp {
     }
 
     /// To RTR from INIT. The responder is set up before the state admits packets. Each queue of a
-    /// connection gets its own path.
+    /// connection gets its own path. What waits in a backlog since an earlier connection is dropped
+    /// before, in INIT: programs choose the same PSNs again, by which it would belong to this one.
     pub fn ready_to_receive(&self, attributes: &Attributes, paths: Option<[Path; 2]>) -> Result {
         let mut slots = ResourceSlots::new(self.opcodes, attributes)?;
+        Directory::current()?.backlogs.wait_for(&self.steering);
         self.transition(QpState::Init, QpState::Rtr, |send, recv| {
             recv.responder.grow(&mut slots);
             recv.responder.connect(attributes)?;
