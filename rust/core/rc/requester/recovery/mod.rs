@@ -263,8 +263,8 @@ impl<A: Spare> LossRecovery<A> {
         self.holes.provide() && self.placed.provide()
     }
 
-    /// The peer misses packets; `map` gives the words that say what it keeps from `at` on. What went
-    /// back and has not left again will do so without being missed.
+    /// The peer misses packets; `map` gives the words that say what it keeps from `at` on. What has
+    /// not left again since the cursor went back is not missing.
     pub(super) fn reported(
         &mut self,
         flight: Flight,

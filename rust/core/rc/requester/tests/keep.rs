@@ -250,8 +250,8 @@ fn both_ends_may_miss_something() {
     assert_eq!(asked(&mut rig), [(2, 768), (6, 256), (7, 512)]);
 }
 
-/// A READ request that the peer has not seen leaves whole after an ACK timeout, too: two parts would
-/// count as two messages there. Whatever the peer has counted by then, it is heard again.
+/// A READ request that the peer has not seen leaves whole after an ACK timeout, too: two parts
+/// would count as two messages there. Whatever the peer has counted by then, it is heard again.
 #[test]
 fn a_timeout_asks_for_a_whole_read_and_trusts_no_count() {
     let mut rig = reading::<InPlace>();
