@@ -29,7 +29,6 @@ class Fault:
     """One replacement, and the tests of which one must fail then."""
 
     name: str
-    about: str
     file: str
     old: str
     new: str
@@ -44,7 +43,7 @@ class Fault:
 
 
 def faults():
-    return [Fault(**f) for f in tomllib.loads(LIST.read_text(encoding="utf-8"))["fault"]]
+    return [Fault(name, **f) for name, f in tomllib.loads(LIST.read_text(encoding="utf-8")).items()]
 
 
 def failures(output):
@@ -139,7 +138,7 @@ def run(only):
             tier, who = None, []
         by[tier] += 1
         say.verdict("passed" if who else "failed", fault.name, time.monotonic() - began,
-                    f"noticed in {tier} by {', '.join(who[:4])}" if who else f"not noticed by {fault.notice}: {fault.about}")
+                    f"noticed in {tier} by {', '.join(who[:4])}" if who else f"not noticed by {fault.notice}")
     missed = by.pop(None, 0)
     say.line(f"\n{len(chosen) - missed} of {len(chosen)} faults were noticed: "
              + ", ".join(f"{count} in {tier}" for tier, count in by.items()))
