@@ -18,7 +18,7 @@ from command.trace.half import DROPPED, LOST
 from command.trace.trace import load
 from command.trace.view import mask
 from tests.guest import roce
-from tests.lab import test_why
+from tests.lab import rules, test_why
 from tests.lab.config import CHECKOUT
 from tests.lab.frames import A, B, ethernet, pcap
 
@@ -321,3 +321,7 @@ class Forms(unittest.TestCase):
         known = {name: int(number, 0) for number, name in found if "RESERVED" not in name}
         self.assertGreater(len(known), 30)
         self.assertEqual({name: opcodes.of_trace(name) for name in known}, known)
+
+    def test_count(self):
+        """Users are told of as many trace events as there are."""
+        self.assertIn(f"{len(rules.event_fields(rules.read(rules.EVENTS)))} trace events", rules.read("README.md"))
