@@ -4,7 +4,7 @@
 import unittest
 
 from tests.guest import scenario
-from tests.lab import check, checks, um
+from tests.lab import check, checks, kernels, um
 
 
 class Choice(unittest.TestCase):
@@ -25,3 +25,6 @@ class Choice(unittest.TestCase):
     def test_patterns_are_about_something(self):
         for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
             self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
+
+    def test_some_tests_for_every_kernel(self):
+        self.assertEqual(check.meaningless(kernels.SHORT, check.names()), [])
