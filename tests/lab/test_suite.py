@@ -15,7 +15,7 @@ from unittest import mock
 from tests.guest import agent
 from tests.guest.scenario import Scenario
 from tests.judges import kernel
-from tests.lab import boot, check, config, say, suite
+from tests.lab import boot, check, config, suite
 
 PANIC = "[    2.483695] Kernel panic - not syncing: Fatal exception in interrupt"
 # What every guest says while it boots.
@@ -185,24 +185,6 @@ class Total(unittest.TestCase):
         self.assertEqual(len(again), 1)
         self.assertIn("booted again 1 times", text)
         self.assertIn("1 passed, 1 failed, 0 skipped", text)
-
-
-class Picks(unittest.TestCase):
-    """What ONLY= means."""
-
-    KNOWN = ["host.lab", "verbs.fence.loop-wire", "verbs.fence.veth", "verbs.fences", "pyverbs.test_qp", "pyverbs.rounds"]
-
-    def test_names_beginnings_and_patterns(self):
-        for only, want in (("verbs.fences", 1), ("verbs.fence", 2), ("verbs.fence.", 2), ("verbs", 3), ("verbs.", 3),
-                           ("verbs.fence*", 3), ("*.fence", 2), ("*.loop-*", 1), ("verbs.fence?", 1),
-                           ("pyverbs", 2), ("pyverbs.test_qp", 1), ("host.lab, verbs.fences", 2)):
-            self.assertEqual(len(check.pick_tests(only, self.KNOWN)), want, only)
-
-    def test_a_name_without_a_test_is_an_error(self):
-        for only in ("verb", "verbs.fence.lo", "host.lab,verbs.fense", "*x*"):
-            with self.assertRaises(say.LabError) as e:
-                check.pick_tests(only, self.KNOWN)
-            self.assertIn(only.rsplit(",", maxsplit=1)[-1], str(e.exception))
 
 
 class Agent(unittest.TestCase):
