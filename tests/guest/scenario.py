@@ -122,7 +122,7 @@ class Report:
 
 # Those that register scenarios.
 MODULES = (
-    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.stock", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "packets.packets",
+    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.stock", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters",
     "paths.paths", "paths.cpus", "paths.tunnels", "paths.bottleneck", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer",
     "interop.interop", "cm.cm",
     "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.scsi",

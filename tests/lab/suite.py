@@ -80,9 +80,8 @@ def environment():
     return {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce")} | {k: os.environ[k] for k in names if k in os.environ}
 
 
-# Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.
-JUDGES = {".pcap": "message", ".json": "wire_compare", ".flow.json": "flow",
-          ".kinds.json": "wire_kinds"}
+# Who judges what a scenario leaves, by the end of its name: a description of its captures.
+JUDGES = {".json": "wire_compare", ".flow.json": "flow", ".kinds.json": "wire_kinds"}
 
 
 def judge_capture(root, result, where):

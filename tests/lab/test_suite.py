@@ -155,10 +155,10 @@ class Boots(Guests):
         self.assertCountEqual(todo, [["a", "b"], ["b"]])
 
     def test_a_promised_capture_must_be_there(self):
-        promise = {"a": Scenario("a", 1, "", None, leaves=".pcap"), "b": Scenario("b", 1, "", None)}
+        promise = {"a": Scenario("a", 1, "", None, leaves=".json"), "b": Scenario("b", 1, "", None)}
         with mock.patch.object(suite, "REGISTRY", promise):
             found = self.run_boots(["a", "b"], ([UP, passed("a"), passed("b"), DONE], [END]))
-        self.assertEqual(found["a"], ("failed", "it left no a.pcap to be judged"))
+        self.assertEqual(found["a"], ("failed", "it left no a.json to be judged"))
         self.assertEqual(found["b"][0], "passed")
 
 

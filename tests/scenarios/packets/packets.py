@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Captures on the wire, and what one message looks like there."""
+"""Captures on the wire."""
 
-import os
 import re
-import shutil
 import signal
 from contextlib import contextmanager
 
-from tests.guest.fabric import pair, read, show_packets, wait_until
+from tests.guest.fabric import read, show_packets, wait_until
 from tests.guest.programs import spawn
-from tests.guest.scenario import PATIENCE, add, require, say
-from tests.scenarios.messages.pingpong import talk
-
-# The message that is captured, in bytes, and the path MTU.
-SIZE, MTU = 2500, 1024
+from tests.guest.scenario import PATIENCE, require, say
 
 
 def told(proc, err):
@@ -54,26 +48,3 @@ def captured(ends, path):
         proc.wait(timeout=20 * PATIENCE)
     say(read(err))
     require("\n0 packets dropped by kernel" in read(err), "the kernel dropped packets of the capture")
-
-
-def capture(ends, path, family):
-    """One exchange of pingpong, captured at the first end's veth."""
-    with captured(ends, path):
-        talk(ends, family, MTU, size=SIZE, iters=1)
-        # The header of the file; then six packets of data and two acknowledgements, each with a record header of 16
-        # bytes, Ethernet, IPv4 (IPv6 has more), UDP, BTH, AETH and ICRC.
-        whole = 24 + 2 * SIZE + 6 * (16 + 14 + 20 + 8 + 12 + 4) + 2 * (16 + 14 + 20 + 8 + 12 + 4 + 4)
-        wait_until("the messages are in the capture", lambda: os.path.getsize(path) >= whole, 30)
-
-
-def scenario(_report, family):
-    """One exchange over IPv4 or IPv6. The capture is judged outside, where nothing is emulated."""
-    path = f"/tmp/message{family}.pcap"
-    with pair() as ends:
-        capture(ends, path, family)
-    shutil.copy(path, f"/srv/results/packets.message-ipv{family}.pcap")
-
-
-for _family in (4, 6):
-    add(f"packets.message-ipv{_family}", 120, f"one message over IPv{_family} as tshark decodes it; ICRC by scapy",
-        scenario, _family, leaves=".pcap")
