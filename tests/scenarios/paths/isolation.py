@@ -105,18 +105,6 @@ def second_netdev(_report):
                                          lambda: right.send(ethernet(*frames[0], packet)))
 
 
-@scenario("isolation.local-process", 60, rxe="rdma_rxe has other counters")
-def local_process(_report):
-    """A perfect packet with the peer's address that a process of this machine sends by `lo` does not reach it."""
-    with pair() as ends:
-        acquaint(*ends)
-        raw = in_netns("fa", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
-        with raw, sender("fb", ends[1].netdev) as right, victim(ends, 4) as target:
-            packet = target.packet()
-            target.require_refused("by lo", lambda: raw.sendto(packet, (target.us, 0)))
-            target.require_taken("by the netdev", lambda: right.send(ethernet(mac(ends[1]), mac(ends[0]), packet)))
-
-
 def watch_egress(end, protocol):
     """Counts the packets of RoCE that leave by a netdev."""
     command(["tc", "qdisc", "add", "dev", end[1], "clsact"], netns=end[0])
