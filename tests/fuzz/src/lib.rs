@@ -2,7 +2,7 @@
 
 //! What others can write to the module, decided by the bytes of a fuzzer: packets by anybody,
 //! requests and responses by a peer, work requests by a process. What must hold is said in
-//! [`ferroce_hostile`], whose tests run the same with dice.
+//! [`ferroce_hostile`].
 
 use arbitrary::Unstructured;
 use ferroce_core::wire::opcode::Kind;

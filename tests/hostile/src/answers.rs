@@ -69,13 +69,13 @@ fn read_response(rng: &mut impl Chance, psn: Psn) -> ReadSegment {
     }
 }
 
-/// A requester gets responses of any kind. Returns how many of its requests succeeded.
+/// A requester gets responses of any kind.
 ///
 /// # Panics
 ///
 /// If it sends what it was not to send, places data where nobody asked for it, or does not complete
 /// each request once and in order.
-pub fn any_answers(rng: &mut impl Chance, steps: usize) -> usize {
+pub fn any_answers(rng: &mut impl Chance, steps: usize) {
     let psn = Psn::new(rng.throw() as u32);
     let mut requester = Requester::new(vec![SendSlot::default(); SLOTS]);
     requester.connect(RequesterConfig {
@@ -174,11 +174,9 @@ pub fn any_answers(rng: &mut impl Chance, steps: usize) -> usize {
         }
         assert!(done.len() - before <= SLOTS);
     }
-    let succeeded = done.iter().filter(|c| c.status.is_success()).count();
     requester.flush(&mut |c| done.push(c));
     // Every work request ended once, in order.
     let ends: Vec<_> = done.iter().map(|c| c.wr_id).collect();
     assert_eq!(ends, (0..wr_id).collect::<Vec<_>>());
     assert_eq!(requester.deadline(), None);
-    succeeded
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All families against the pure code of the driver, over both IP versions, each case of them; and
-//! what fuzzers do, with dice. Overflow checks are on here, as they are in the kernel.
+//! All families against the pure code of the driver, over both IP versions, each case of them.
+//! Overflow checks are on here, as they are in the kernel.
 
 use ferroce_hostile::attack::Attack;
 use ferroce_hostile::device::Device;
 use ferroce_hostile::dice::Dice;
 use ferroce_hostile::frame::Hosts;
-use ferroce_hostile::{any_answers, any_work_requests};
 
 /// The number that `FERROCE_FRESH` has: another each time that `make check` runs.
 fn seed() -> u64 {
@@ -39,17 +38,3 @@ macro_rules! families {
 }
 
 families!(opcodes headers requests talks responses network);
-
-#[test]
-fn responses_of_any_kind() {
-    let dice = (0..4000).map(|n| Dice::of(&[n]));
-    let succeeded: usize = dice.map(|mut dice| any_answers(&mut dice, 80)).sum();
-    assert!(succeeded > 500, "{succeeded}");
-}
-
-#[test]
-fn work_requests_of_any_kind() {
-    let dice = (0..3000).map(|n| Dice::of(&[n]));
-    let taken: usize = dice.map(|mut dice| any_work_requests(&mut dice, 60)).sum();
-    assert!(taken > 10_000, "{taken}");
-}
