@@ -218,7 +218,7 @@ def unpack_guest(root, new, kernel, log):
         cp $(find kernel/x -name 'vmlinuz*' -type f | head -n 1) {INSIDE}/vmlinuz
         # tar fails where a pattern fits nothing, as the kernel has built in what was a module: they are looked for
         # behind it.
-        dpkg-deb --fsys-tarfile kernel/{kernel.modules or kernel.image}_*.deb |
+        dpkg-deb --fsys-tarfile kernel/{kernel.modules}_*.deb |
             tar x -C $G --wildcards {members} || true
         for name in ib_uverbs rdma_ucm veth 9p 9pnet_virtio; do
             find $G/usr/lib/modules -name "$name.ko*" | grep -q . || {{ echo "there is no module $name"; exit 1; }}

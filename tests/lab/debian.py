@@ -116,25 +116,13 @@ class Kernel:
     release: str
     version: str
     image: str
-    modules: str | None
+    modules: str
     headers: str
     source: str
 
     def packages(self):
         """Names to be asked for, each at `version`."""
-        return [p for p in (self.image, self.modules, self.headers, self.source) if p]
-
-
-def stanzas(text):
-    """Package index entries as dictionaries of their one-line fields."""
-    for block in text.split("\n\n"):
-        entry = {}
-        for line in block.splitlines():
-            if line[:1] not in (" ", "\t") and ":" in line:
-                key, _, value = line.partition(":")
-                entry[key] = value.strip()
-        if "Package" in entry:
-            yield entry
+        return [self.image, self.modules, self.headers, self.source]
 
 
 def version_key(release):
@@ -142,37 +130,17 @@ def version_key(release):
 
 
 def complete_kernels(index, suffix="+deb13-amd64"):
-    """Kernels of a package index that have image, modules, headers and source of one version, newest first.
-
-    Up to 7.0 the modules are part of the image; later they are a package of their own and the image's package is
-    called linux-binary. A kernel whose packages are still arriving is left out.
-    """
-    have = {}
-    depends = {}
-    for entry in stanzas(index):
-        key = (entry["Package"], entry.get("Version"))
-        have[key] = True
-        depends[key] = entry.get("Depends", "")
+    """Kernels of a package index that have image, modules, headers and source of one version, newest first. One whose packages
+    are still arriving is left out."""
+    have = set(re.findall(r"^Package: (\S+)\n(?:.+\n)*?Version: (\S+)$", index, re.M))
     found = []
     for name, version in have:
-        match = re.fullmatch(r"linux-headers-(\d[\d.]*)(" + re.escape(suffix) + ")", name)
-        if not match:
+        number = name.removeprefix("linux-headers-").removesuffix(suffix)
+        if name != f"linux-headers-{number}{suffix}" or not number.replace(".", "").isdigit() or version_key(number)[:2] < OLDEST:
             continue
-        release = match.group(1) + match.group(2)
-        if version_key(release)[:2] < OLDEST:
-            continue
-        series = ".".join(match.group(1).split(".")[:2])
-        modules = f"linux-modules-{release}"
-        image = next((p for p in (f"linux-binary-{release}", f"linux-image-{release}-unsigned",
-                                  f"linux-image-{release}") if (p, version) in have), None)
-        if image is None:
-            continue
-        if image.startswith("linux-binary-") and (modules, version) not in have:
-            continue
-        needed = [f"linux-source-{series}", f"linux-headers-{match.group(1)}{suffix.rsplit('-', 1)[0]}-common",
-                  f"linux-kbuild-{match.group(1)}{suffix.rsplit('-', 1)[0]}"]
-        if any((p, version) not in have for p in needed):
-            continue
-        found.append(Kernel(release, version, image, modules if (modules, version) in have else None, name,
-                            needed[0]))
+        release, base = number + suffix, number + suffix.rsplit("-", 1)[0]
+        one = Kernel(release, version, f"linux-binary-{release}", f"linux-modules-{release}", name,
+                     f"linux-source-{'.'.join(number.split('.')[:2])}")
+        if all((package, version) in have for package in (*one.packages(), f"linux-headers-{base}-common", f"linux-kbuild-{base}")):
+            found.append(one)
     return sorted(found, key=lambda k: version_key(k.release), reverse=True)

@@ -215,7 +215,7 @@ def install_kernel(new, log):
     in_root(new, ["apt-get", "-q", "install", "-y", "--no-install-recommends", "-t", made_of.kernels,
                   f"{kernel.headers}={kernel.version}", f"{kernel.source}={kernel.version}"],
             "installing the kernel's headers and source", log)
-    wanted = " ".join(f"{p}={kernel.version}" for p in (kernel.image, kernel.modules) if p)
+    wanted = " ".join(f"{p}={kernel.version}" for p in (kernel.image, kernel.modules))
     # Unpacked, not installed: nothing here needs an initramfs or a boot loader.
     in_root(new, f"""sh -ec '
         mkdir -p /var/tmp/kernel; cd /var/tmp/kernel
