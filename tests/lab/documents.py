@@ -48,15 +48,14 @@ def links(text):
         yield whole.count("\n", 0, match.end()) + 1, match[1]
 
 
-def check_links(relative, text, checkout=None):
+def check_links(relative, text):
     """Each relative link of a document leads to a file of the tree, and to a heading that it has."""
-    checkout = checkout or config.CHECKOUT
-    here, found = (checkout / relative).parent, []
+    here, found = (config.CHECKOUT / relative).parent, []
     for number, target in links(text):
         if re.match(r"\w+:", target):
             continue
         name, _, anchor = target.partition("#")
-        path = (here / name) if name else checkout / relative
+        path = (here / name) if name else config.CHECKOUT / relative
         if not path.exists():
             found.append(f"{relative}:{number}: no file {target}")
         elif anchor and path.suffix == ".md" and anchor not in anchors(path.read_text(encoding="utf-8")):

@@ -32,10 +32,10 @@ KEPT = tuple(f"{MODULES}/{name}" for name in (
     "fs/erofs/*"))
 
 
-def asked_for(control=None):
+def asked_for():
     """What our packages depend on or recommend, by name: the first alternative of each. What the one for DKMS asks for
     is in the laboratory's root, all but dkms."""
-    text = control or (config.CHECKOUT / "debian/control.in").read_text(encoding="utf-8")
+    text = (config.CHECKOUT / "debian/control.in").read_text(encoding="utf-8")
     # A field goes on in the lines that begin with a space.
     stanzas = [re.sub(r"\n[ \t]", " ", stanza) for stanza in text.split("\n\n")]
     names = set()

@@ -2,7 +2,6 @@
 """`make shell` and `make run`: a guest with RDMA, with a folder of the host in it."""
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -10,7 +9,6 @@ import shlex
 import shutil
 import signal
 import socket
-import struct
 import sys
 import tempfile
 import termios
@@ -63,9 +61,9 @@ def guest(root, install, folder, command, kind, console=CONSOLE):
     if not folder.is_dir():
         raise LabError(f"{folder} is no folder: DIR= names the one that the guest sees")
     work = boot.fresh_work("shell" if command is None else "run")
-    size = terminal_size()
-    wanted = {"command": command, "folder": str(folder), "term": os.environ.get("TERM", "dumb"), "rows": size[0],
-              "columns": size[1], "console": console}
+    size = shutil.get_terminal_size()
+    wanted = {"command": command, "folder": str(folder), "term": os.environ.get("TERM", "dumb"), "rows": size.lines,
+              "columns": size.columns, "console": console}
     vm = kind(root, work, "python3 -m tests.guest.prompt /srv/results", extra=root_lines(install), env=environment(),
               folders={WORK: folder})
     (vm.results / "wanted.json").write_text(json.dumps(wanted), encoding="utf-8")
@@ -114,15 +112,6 @@ def run(make, limit):
         return None
 
     return attended(make, attend)
-
-
-def terminal_size():
-    """Rows and columns of the terminal; the usual ones where there is none."""
-    try:
-        rows, columns = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))[:2]
-    except OSError:
-        rows = columns = 0
-    return rows or 24, columns or 80
 
 
 def shell(root, with_module, folder):
