@@ -29,7 +29,7 @@ def counter(root):
     """build/lab/ops, which counts instructions."""
     build.LAB.mkdir(parents=True, exist_ok=True)
     build.run_in_root(root, "cc -std=gnu11 -O2 -Wall -Wextra -Wno-missing-field-initializers -Wno-unused-parameter "
-                      f"-Werror -I {build.EXAMPLES} -o build/lab/ops tests/bench/ops.c {build.EXAMPLES}/common.c -libverbs", "building the program ops")
+                      f"-Werror -I {build.LIBRARY} -o build/lab/ops tests/bench/ops.c {build.LIBRARY}/*.c -libverbs", "building the program ops")
     return build.LAB / "ops"
 
 
