@@ -82,7 +82,10 @@ use resource::Ready;
 use resources::Resources;
 
 /// How far ahead of the expected packet the peer may be: the largest window. A forged packet with a
-/// random PSN gets a response, if at all, once in 4096.
+/// random PSN, or one left over from another connection, gets a response, if at all, once in 4096.
+/// The price: a peer whose request for a READ of more packets is lost gets no NAK for what is
+/// behind it, and waits for its own timeout (IBTA 9.7.5.2.1 would have one). A ferroce asks for at
+/// most 512 packets at once.
 const MOST_AHEAD: u64 = 4096;
 
 /// How far behind it an executed packet may be that is acknowledged again. READ responses take PSNs
