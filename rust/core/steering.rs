@@ -7,15 +7,10 @@
 //! a bridge), the same CPU has the other half. So a *bulk batch*, packets that arrived as one and
 //! carry a lot, goes to the backlog of another CPU, which executes it there.
 //!
-//! A response that arrives while another CPU sends bulk from its QP goes to that one's backlog.
-//! The send queue stays locked for as long as a whole run takes, and the CPU of the response, which
-//! would have to spin, has other packets to execute. But not where both send: what follows for the
-//! QP would have to go there, too.
-//!
-//! A request for a long READ goes to another CPU as well, which sends the data then: where it
-//! arrives the requester may poll, and would share its CPU with who sends. What arrives behind it
-//! follows for a while ([`lingers`]): no response may overtake the data, which may still wait in
-//! that CPU's part of the network stack.
+//! A response goes to the backlog of another CPU that sends bulk from its QP. While that holds the
+//! send queue, for as long as a whole run takes, the CPU of the response would have to spin, which
+//! has other packets to execute; and what waits to be sent has to leave from there. But not where
+//! both send: what follows for the QP would have to go there, too.
 //!
 //! Packets of one QP stay in order, as with receive flow steering (RFS): a QP remembers its
 //! last [`QueuedBatch`]. Until that is executed, all that arrives for the QP goes to the same
@@ -46,15 +41,6 @@ const BULK_PACKET: u32 = 1 << 10;
 #[inline(always)]
 pub const fn is_bulk_packet(len: u32) -> bool {
     len >= BULK_PACKET
-}
-
-/// Fewest bytes that a long READ asks for: as many as one invocation sends in a softirq.
-const LONG_READ: u32 = 64 << 10;
-
-/// Whether a READ of so many bytes is a long one.
-#[inline]
-pub const fn is_long_read(len: u32) -> bool {
-    len >= LONG_READ
 }
 
 /// Packets in a backlog beyond which no other QP joins it. Its batches are executed where they
@@ -119,26 +105,11 @@ pub const fn tick(now: u64) -> u32 {
     (now >> 20) as u32
 }
 
-/// Whether a QP or CPU that has sent bulk in this [`tick`], or never (0), is sending still.
+/// Whether a QP or CPU that has sent bulk in this [`tick`], or never (0), is sending still. Who has
+/// not sent for 52 days is taken for one that does, once.
 pub const fn sends_bulk(sent_at: u32, now: u64) -> bool {
-    is_recent(sent_at, now, SENDING)
-}
-
-/// How long the data of a long READ may wait in the network stack of the CPU that has sent it, in
-/// [`tick`]s.
-const LINGERING: u32 = 4;
-
-/// Whether the data may wait there still of a long READ that was left to another CPU in this
-/// [`tick`], or never (0).
-pub const fn lingers(left_at: u32, now: u64) -> bool {
-    is_recent(left_at, now, LINGERING)
-}
-
-/// Whether `at`, if that is not 0 for never, lies less than so many ticks back. After 52 days a
-/// time is taken for a recent one, once.
-const fn is_recent(at: u32, now: u64, ticks: u32) -> bool {
     // The time may be read before another CPU notes the next one.
-    tick(now).wrapping_sub(at).wrapping_add(1) <= ticks
+    tick(now).wrapping_sub(sent_at).wrapping_add(1) <= SENDING
 }
 
 /// Where to execute what has arrived.
@@ -159,12 +130,39 @@ pub struct Arrived {
     pub bytes: Option<u32>,
     /// The QP sends bulk itself.
     pub sends: bool,
-    /// Another CPU, which holds the queue that this is for, while this CPU sends nothing.
-    pub held_by: Option<u32>,
-    /// The CPU that is to send what this packet asks for, a long READ.
-    pub asks: Option<u32>,
-    /// Data of the QP may still wait on the CPU of its last batch: [`lingers`].
-    pub lingers: bool,
+    /// Another CPU, which sends bulk from the queue that this is for, while this CPU sends none.
+    pub sender: Option<Sender>,
+}
+
+/// A CPU that sends bulk from a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The CPU.
+    pub cpu: u32,
+    /// It holds the queue at the moment. Otherwise something waits there to be sent by it.
+    pub holds: bool,
+}
+
+impl Sender {
+    /// Set in a word if the queue is held.
+    const HOLDS: u32 = 1 << 31;
+
+    /// As one word that is not 0. No kernel has 2^16 CPUs.
+    pub const fn to_bits(self) -> u32 {
+        let held = if self.holds { Self::HOLDS } else { 0 };
+        code(Some(self.cpu)) | held
+    }
+
+    /// The sender of such a word; 0 is none.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        match numbered(bits & !Self::HOLDS) {
+            Some(cpu) => Some(Self {
+                cpu,
+                holds: bits & Self::HOLDS != 0,
+            }),
+            None => None,
+        }
+    }
 }
 
 /// Decides for what has arrived.
@@ -180,7 +178,7 @@ pub fn steer(
 ) -> Steer {
     if let Some(place) = last {
         let found = backlog(place.cpu);
-        if arrived.lingers || place.is_waiting(found.served) {
+        if place.is_waiting(found.served) {
             return match found.waiting < MOST_PACKETS {
                 true => Steer::To(place.cpu),
                 false => Steer::Overtaking,
@@ -191,17 +189,17 @@ pub fn steer(
     let cpu = match is_bulk {
         true if arrived.sends => None,
         true => choose(),
-        false => arrived.held_by.or(arrived.asks),
+        false => arrived.sender.map(|sender| sender.cpu),
     };
     let Some(cpu) = cpu else {
         return Steer::Here;
     };
     let found = backlog(cpu);
-    let declines = match (is_bulk, arrived.held_by) {
-        (true, _) => found.late || found.sends,
-        // What is for a queue that is held waits for its holder here as well.
-        (false, Some(_)) => false,
-        (false, None) => found.late,
+    let declines = match arrived.sender {
+        _ if is_bulk => found.late || found.sends,
+        // Whoever executes it would wait for that CPU.
+        Some(Sender { holds: true, .. }) => false,
+        _ => found.late,
     };
     match found.waiting < JOINABLE && !declines {
         true => Steer::To(cpu),
@@ -325,6 +323,21 @@ mod tests {
         }
     }
 
+    fn from(cpu: u32, holds: bool) -> Arrived {
+        Arrived {
+            sender: Some(Sender { cpu, holds }),
+            ..Arrived::default()
+        }
+    }
+
+    fn held(by: u32) -> Arrived {
+        from(by, true)
+    }
+
+    fn waited_for(by: u32) -> Arrived {
+        from(by, false)
+    }
+
     fn at(served: u32, waiting: u32) -> impl Fn(u32) -> BacklogState {
         move |_| BacklogState {
             served,
@@ -353,12 +366,9 @@ mod tests {
             ..BacklogState::default()
         };
         assert_eq!(steer(None, batch(BULK), sends, || Some(3)), Steer::Here);
-        let held_by = Some(5);
-        let held = Arrived {
-            held_by,
-            ..Arrived::default()
-        };
-        assert_eq!(steer(None, held, late, || Some(3)), Steer::To(5));
+        for (held, to) in [(held(5), Steer::To(5)), (waited_for(5), Steer::Here)] {
+            assert_eq!(steer(None, held, late, || Some(3)), to);
+        }
         let place = QueuedBatch { cpu: 2, number: 1 };
         let found = steer(Some(place), batch(BULK), late, || Some(3));
         assert_eq!(found, Steer::To(2));
@@ -366,11 +376,10 @@ mod tests {
 
     #[test]
     fn bulk_stays_for_a_qp_that_sends_bulk() {
-        let held_by = Some(5);
         let arrived = Arrived {
             sends: true,
-            held_by,
-            ..batch(BULK)
+            bytes: BULK,
+            ..held(5)
         };
         assert_eq!(steer(None, arrived, at(0, 0), || Some(3)), Steer::Here);
         let place = QueuedBatch { cpu: 2, number: 1 };
@@ -433,54 +442,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_goes_to_the_cpu_that_holds_its_queue() {
+    fn what_is_small_goes_to_the_cpu_that_sends_from_its_queue() {
         for bytes in [None, Some(BULK_BYTES - 1)] {
-            let held_by = Some(5);
-            let held = Arrived {
-                held_by,
-                ..batch(bytes)
-            };
-            assert_eq!(steer(None, held, at(0, 0), || Some(3)), Steer::To(5));
-            let long = at(0, JOINABLE);
-            assert_eq!(steer(None, held, long, || Some(3)), Steer::Here);
-        }
-    }
-
-    #[test]
-    fn a_long_read_goes_to_the_cpu_that_sends_it() {
-        let asked = Arrived {
-            asks: Some(5),
-            sends: true,
-            ..Arrived::default()
-        };
-        let busy = |late| {
-            move |_| BacklogState {
-                late,
-                sends: true,
-                ..BacklogState::default()
+            for from in [held(5), waited_for(5)] {
+                let arrived = Arrived { bytes, ..from };
+                assert_eq!(steer(None, arrived, at(0, 0), || Some(3)), Steer::To(5));
+                let long = at(0, JOINABLE);
+                assert_eq!(steer(None, arrived, long, || Some(3)), Steer::Here);
             }
-        };
-        assert_eq!(steer(None, asked, busy(false), || None), Steer::To(5));
-        assert_eq!(steer(None, asked, busy(true), || None), Steer::Here);
-        let long = at(0, JOINABLE);
-        assert_eq!(steer(None, asked, long, || None), Steer::Here);
-        assert!(is_long_read(1 << 20) && !is_long_read(4096));
-    }
-
-    #[test]
-    fn nothing_overtakes_the_data_of_a_long_read() {
-        let place = QueuedBatch { cpu: 2, number: 1 };
-        let behind = Arrived {
-            lingers: true,
-            ..Arrived::default()
-        };
-        let executed = at(1, 0);
-        assert_eq!(steer(Some(place), behind, &executed, || None), Steer::To(2));
-        let later = Arrived::default();
-        assert_eq!(steer(Some(place), later, &executed, || None), Steer::Here);
-        let now = 1 << 40;
-        assert!(lingers(tick(now), now) && !lingers(0, now));
-        assert!(!lingers(tick(now) - LINGERING, now));
+        }
     }
 
     #[test]
@@ -529,6 +499,13 @@ mod tests {
             }
         }
         assert_eq!(Homes::default().to_bits(), 0);
+        for cpu in [0, 63] {
+            for holds in [false, true] {
+                let sender = Sender { cpu, holds };
+                assert_eq!(Sender::from_bits(sender.to_bits()), Some(sender));
+            }
+        }
+        assert_eq!(Sender::from_bits(0), None);
     }
 
     #[test]

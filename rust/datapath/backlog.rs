@@ -10,10 +10,7 @@
 //! ([`Backlogs::settle`]).
 
 use crate::core::steering::{
-    code,
     is_bulk_packet,
-    lingers,
-    numbered,
     sends_bulk,
     steer,
     tick,
@@ -22,6 +19,7 @@ use crate::core::steering::{
     Homes,
     Punctuality,
     QueuedBatch,
+    Sender,
     Steer, //
 };
 use crate::core::wire::bth::Bth;
@@ -125,12 +123,9 @@ pub(super) struct Steering {
     homes: Atomic<u32>,
     /// The [`tick`] in which the QP last sent bulk.
     sent_at: Atomic<u32>,
-    /// The [`tick`] in which a long READ was last left to another CPU.
-    left_at: Atomic<u32>,
     /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
     last: Atomic<u64>,
-    /// The [`code`] of the CPU that sends bulk: it holds the send queue, or what it could not send
-    /// yet leaves from there.
+    /// The [`Sender`], as one word; 0 is none.
     sender: Atomic<u32>,
 }
 
@@ -139,9 +134,8 @@ impl Default for Steering {
         Self {
             homes: Atomic::new(0),
             sent_at: Atomic::new(0),
-            left_at: Atomic::new(0),
             last: Atomic::new(0),
-            sender: Atomic::new(code(None)),
+            sender: Atomic::new(0),
         }
     }
 }
@@ -152,8 +146,11 @@ impl Steering {
     #[inline(always)]
     pub(super) fn sends(&self, len: u32) {
         if is_bulk_packet(len) {
-            let here = code(Some(Cpu::current().number()));
-            self.sender.store(here, Relaxed);
+            let here = Sender {
+                cpu: Cpu::current().number(),
+                holds: true,
+            };
+            self.sender.store(here.to_bits(), Relaxed);
         }
     }
 
@@ -161,10 +158,17 @@ impl Steering {
     /// if bulk was sent since [`Self::sends`].
     #[inline(always)]
     pub(super) fn sent(&self, unsent: bool, backlogs: &Backlogs) {
-        if self.sender.load(Relaxed) != code(None) {
-            if !unsent {
-                self.sender.store(code(None), Relaxed);
-            }
+        let bits = self.sender.load(Relaxed);
+        let Some(sender) = Sender::from_bits(bits) else {
+            return;
+        };
+        let waits = Sender {
+            holds: false,
+            ..sender
+        };
+        let bits = if unsent { waits.to_bits() } else { 0 };
+        self.sender.store(bits, Relaxed);
+        if sender.holds {
             let sent_at = tick(work::now());
             self.sent_at.store(sent_at, Relaxed);
             backlogs.sent_bulk(sent_at);
@@ -173,8 +177,9 @@ impl Steering {
 
     /// The other CPU that sends bulk.
     #[inline]
-    pub(super) fn sender(&self) -> Option<u32> {
-        numbered(self.sender.load(Relaxed)).filter(|cpu| *cpu != Cpu::current().number())
+    pub(super) fn sender(&self) -> Option<Sender> {
+        let sender = Sender::from_bits(self.sender.load(Relaxed));
+        sender.filter(|sender| sender.cpu != Cpu::current().number())
     }
 
     /// Its process is in the kernel, on this CPU.
@@ -246,7 +251,8 @@ impl Backlogs {
     }
 
     /// Whether a packet for the QP `qpn` is executed on another CPU, whose backlog has it now.
-    /// `single` says what a single packet is for, and `elsewhere` names a CPU for bulk batches.
+    /// `sender` sends bulk from the queue that it is for, and `elsewhere` names a CPU for bulk
+    /// batches.
     #[inline(always)]
     pub(super) fn takes(
         &self,
@@ -254,12 +260,11 @@ impl Backlogs {
         steering: &Steering,
         packet: &RxPacket<'_>,
         counters: &Counters,
-        single: Arrived,
+        sender: Option<Sender>,
         elsewhere: impl FnOnce() -> Option<Cpu>,
     ) -> bool {
         let nothing_waits = steering.last.load(Relaxed) == 0;
-        let stays = single.held_by.or(single.asks).is_none();
-        if nothing_waits && packet.next().is_none() && stays {
+        if nothing_waits && packet.next().is_none() && sender.is_none() {
             return false;
         }
         let here = self.cpus.get(Cpu::current().index());
@@ -274,18 +279,13 @@ impl Backlogs {
                 let arrived = Arrived {
                     bytes: packet.batch_len(),
                     sends: sends_bulk(steering.sent_at.load(Relaxed), now),
-                    held_by: single.held_by.filter(|_| !here.sends_bulk(now)),
-                    lingers: lingers(steering.left_at.load(Relaxed), now),
-                    ..single
+                    sender: sender.filter(|_| !here.sends_bulk(now)),
                 };
                 let Some(to) = self.choose(steering, arrived, now, elsewhere) else {
                     here.next_here.store(next_address(packet), Relaxed);
                     return false;
                 };
                 counters.inc(Counter::Steered);
-                if single.asks.is_some() {
-                    steering.left_at.store(tick(now), Relaxed);
-                }
                 *arriving = Some(Arriving::new(qpn, to));
             }
             self.add(&mut arriving, steering, packet)

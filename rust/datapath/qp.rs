@@ -5,6 +5,7 @@
 use crate::core::kick::AskedBy;
 use crate::core::message::Mtu;
 use crate::core::service::Service;
+use crate::core::steering::Sender;
 use crate::core::uabi::ring::{
     Module,
     RingOps as _,
@@ -340,7 +341,7 @@ impl Qp {
 
     /// The other CPU that sends at the moment: what is for the send queue would wait for it.
     #[inline]
-    pub(super) fn sender(&self) -> Option<u32> {
+    pub(super) fn sender(&self) -> Option<Sender> {
         self.steering
             .sender()
             .filter(|_| self.port.steering.is_on())

@@ -9,10 +9,6 @@ use crate::core::segment::{
     ReadSegment, //
 };
 use crate::core::send::Progress;
-use crate::core::steering::{
-    is_long_read,
-    Arrived, //
-};
 use crate::core::wire::bth::Bth;
 use crate::core::wire::gid::{
     self,
@@ -21,8 +17,7 @@ use crate::core::wire::gid::{
 };
 use crate::core::wire::headers::{
     Aeth,
-    AethSyndrome,
-    Reth, //
+    AethSyndrome, //
 };
 use crate::core::wire::opcode::{
     Opcode,
@@ -81,7 +76,6 @@ use crate::sys::net::{
     Verdict, //
 };
 use crate::sys::trace;
-use crate::sys::work::Cpu;
 use kernel::sync::{
     Arc,
     ArcBorrow, //
@@ -195,29 +189,11 @@ fn is_steered(qp: &Qp, packet: &RxPacket<'_>, bth: Option<&Bth>, ctx: &Ctx<'_>) 
     }
     let (backlogs, counters) = (&ctx.directory.backlogs, ctx.counters(qp));
     let (qpn, steering) = (qp.number, &qp.steering);
-    // Only what is for the send queue would wait for its lock.
-    let held_by = qp
+    // What is for the receive queue has nothing to wait for.
+    let sender = qp
         .sender()
         .filter(|_| bth.and_then(is_request) == Some(false));
-    let single = Arrived {
-        held_by,
-        asks: match bth.is_some_and(|bth| is_long_read_request(bth, packet)) {
-            true => qp.elsewhere().map(Cpu::number),
-            false => None,
-        },
-        ..Arrived::default()
-    };
-    backlogs.takes(qpn, steering, packet, counters, single, || qp.elsewhere())
-}
-
-/// Whether this packet asks for a long READ.
-#[inline(always)]
-fn is_long_read_request(bth: &Bth, packet: &RxPacket<'_>) -> bool {
-    bth.opcode() == Some(Opcode::RcReadRequest) && {
-        let reth = packet.head().get(size_of::<Bth>()..);
-        let reth = reth.and_then(|bytes| Reth::ref_from_prefix(bytes).ok());
-        reth.is_some_and(|(reth, _)| is_long_read(reth.length()))
-    }
+    backlogs.takes(qpn, steering, packet, counters, sender, || qp.elsewhere())
 }
 
 /// Whether a packet with this BTH is for the receive queue, or else for the send queue. `None`: its
