@@ -165,7 +165,7 @@ def check_cm(report, found):
     for link in found:
         for name, theirs in gids.items():
             # Two links are named once.
-            if (not is_ferroce(name) or name > link.name) and (both := gids[link.name] & theirs):
+            if (not is_ferroce(name) or name > link.name) and (both := gids.get(link.name, set()) & theirs):
                 report.hint("rdma_cm", f"{name} has the address {min(both)} of {link.name} as a GID, too: the connection manager "
                             "may take it for programs that name the address alone", f"rdma link delete {name}, or give the link "
                             "an address of its own", "rdma -j link show")

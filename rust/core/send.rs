@@ -212,7 +212,8 @@ pub struct SendRequest {
     pub op: Operation,
     /// Report a success too.
     pub signaled: bool,
-    /// Do not begin before all earlier requests that are answered by a response are complete.
+    /// Do not begin before all earlier requests that are answered by a response are complete; a
+    /// local operation, before all earlier requests are.
     pub fence: bool,
     /// Raise a solicited event at the responder.
     pub solicited: bool,
