@@ -137,7 +137,6 @@ def likely_netdev():
     """A netdev that a link could be on, an Ethernet that is up: that of the default route, else a card before what is
     made of software, such as a bridge of docker's. The ports of a bridge or bond are none."""
     up = [name for name in listing(NET) if name == below(name)
-          and not {"brport", "bonding_slave"} & set(listing(f"{NET}/{name}"))
-          and read(f"{NET}/{name}/type") == "1" and read(f"{NET}/{name}/operstate") == "up"]
+          and read(f"{NET}/{name}/type") == "1" and read(f"{NET}/{name}/operstate") == "up" and not master_of(name)]
     default = [below(route.get("dev", "")) for route in as_json("ip", "-j", "route", "show", "default")]
     return min(up, key=lambda name: (name not in default, not os.path.exists(f"{NET}/{name}/device")), default="")
