@@ -278,7 +278,7 @@ impl<C: Copy + PartialEq> Offload<C> {
                 Some(_) if event == (OffloadEvent::Progress { unsent: false }) => Decision::Nothing,
                 Some(cpu) => self.work_at(cpu, None),
             },
-            // It may have to wait for the process, which polls for what is sent here.
+            // Beyond its budget the worker may have to wait for a process that polls on this CPU.
             Mode::Working { on, process: None } if on == point.here => Decision::Send,
             // The worker will run.
             Mode::Working { .. } => Decision::Nothing,
